@@ -74,10 +74,10 @@ soak: venv ## run under load for a long time, while instances start and stop
 chaos: venv ## kill, pause and disconnect processes, and check that no records are lost; ARGS="--seed N --minutes M"
 	PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 
-cluster: venv ## kill hosts of a Spark cluster, cut its links, fill its disks (requires root; takes 20 minutes)
+cluster: venv ## kill hosts of a Spark cluster, cut its links, and fill its disks (requires root; takes 20 minutes)
 	PYTHONPATH=tests $(PY) -m support.cluster.world $(PY) -m pytest -m slow tests/cluster $(ARGS)
 
-simulate: venv ## run 1,000 simulations of a cluster; ARGS="--seed N" for the events of one
+simulate: venv ## run 1,000 simulations of a cluster; ARGS="--seed N" runs one and prints its trace
 	PYTHONPATH=tests $(PY) -m simulation $(ARGS)
 
 mutants: venv ## inject faults one by one, and report which test detects each; ARGS="--only TEXT"
@@ -86,7 +86,7 @@ mutants: venv ## inject faults one by one, and report which test detects each; A
 site: venv ## build the documentation site in build/site; warnings are errors
 	$(PY) docs/site/build.py build/site
 
-release-check: venv site ## build the release in dist/, install it in an empty environment, follow the tutorial
+release-check: venv site ## build the release in dist/, install it in an empty environment, and follow the tutorial
 	$(PY) -m pytest -m slow tests/release tests/first_minutes tests/docs $(ARGS)
 
 ci: ## check style, types, the site and the tests, as before a release

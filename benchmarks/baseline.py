@@ -1,4 +1,4 @@
-"""The jobs as plain loops over confluent-kafka: the limit of Python without an engine.
+"""The jobs as plain loops over confluent-kafka, without an engine.
 
 There are no tasks, stores or restorations: counts are in a dict, and are lost with the process. At
 every commit interval, outputs are flushed before offsets are committed, so processing is
@@ -17,8 +17,8 @@ from types import FrameType
 import marks
 import orjson
 from arguments import Arguments, parse
+from computations import PASS_ABOVE, WINDOW_MS, cents
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
-from rules import PASS_ABOVE, WINDOW_MS, cents
 
 BATCH_RECORDS = 10_000
 POLL_S = 0.05
@@ -28,7 +28,7 @@ Work = Callable[[list[Message]], None]
 
 
 class Loop:
-    """A loop that consumes and processes batches, and commits every interval, until stopped."""
+    """A loop that processes batches and commits every interval, until stopped."""
 
     def __init__(self, arguments: Arguments) -> None:
         settings = arguments.settings

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from contestants import install
+from environments import install
 from harness import environment
 from harness.broker import Cluster, cluster
 from harness.load import USERS

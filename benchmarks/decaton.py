@@ -1,4 +1,4 @@
-"""Decaton 9.5 for benchmarks and tests: its jars, programs that use it, and task rates.
+"""Decaton 9.5 for benchmarks and tests: jars, programs, and task rates.
 
 The programs are single Java files, which Java compiles in memory at startup; this requires a JDK 17
 or later. The environment variable MILLSTREAM_DECATON_JARS is a folder with Decaton's jars:
@@ -73,7 +73,9 @@ def command(source: Path, *arguments: str, options: tuple[str, ...] = ()) -> lis
 
 
 def fill(bootstrap: str, topic: str, partitions: int, tasks: int) -> None:
-    """Create a topic with tasks that have different keys and are spread over the partitions.
+    """Create a topic with tasks, which are spread over the partitions.
+
+    Each task has a different key.
 
     Raises:
         KafkaException: the topic exists, or a broker rejects it.

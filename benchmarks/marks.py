@@ -20,7 +20,10 @@ def now_ms() -> int:
 
 
 def put(path: str, mark: str, at_ms: int | None = None) -> None:
-    """Append a mark with a time, by default now. Uses one write, so writers do not interleave."""
+    """Append a mark with a time, by default now.
+
+    Uses one write, so writers do not interleave.
+    """
     with Path(path).open("a") as file:
         when = now_ms() if at_ms is None else at_ms
         file.write(json.dumps({"mark": mark, "at_ms": when}) + "\n")

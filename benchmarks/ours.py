@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import asking
 import marks
+import query_load
 import workload
 from arguments import parse
 from progress import Progress
@@ -35,13 +35,13 @@ def main() -> None:
     job = workload.find(arguments.job)
     topology = job.topology(arguments, Progress(arguments, job.steps(arguments.records)))
     settings = dict(arguments.settings)
-    rate, query_file = settings.pop(asking.RATE, None), settings.pop(asking.FILE, "")
-    over_http = settings.pop(asking.OVER_HTTP, "") == "true"
-    silent = settings.pop(asking.SILENT, "") == "true"
+    rate, query_file = settings.pop(query_load.RATE, None), settings.pop(query_load.FILE, "")
+    over_http = settings.pop(query_load.OVER_HTTP, "") == "true"
+    silent = settings.pop(query_load.SILENT, "") == "true"
     streams = KafkaStreams(topology, StreamsConfig.from_properties(settings))
-    query_load = None
+    load = None
     if rate is not None:
-        query_load = asking.QueryLoad(
+        load = query_load.QueryLoad(
             streams,
             "counts",
             float(rate),
@@ -57,12 +57,12 @@ def main() -> None:
 
     streams.set_state_listener(on_state)
     streams.set_global_state_restore_listener(RestoreMarks(arguments.marks))
-    if query_load is not None:
-        query_load.start()
+    if load is not None:
+        load.start()
     marks.put(arguments.marks, "starting")
     streams.run()
-    if query_load is not None:
-        query_load.close()
+    if load is not None:
+        load.close()
 
 
 if __name__ == "__main__":

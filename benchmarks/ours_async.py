@@ -1,4 +1,4 @@
-"""Processes the tasks in a topic with Millstream, like `DecatonPeer.java` with Decaton.
+"""Processes tasks with Millstream, like `DecatonPeer.java` with Decaton.
 
     ours_async.py PROGRAM BOOTSTRAP TOPIC GROUP CONCURRENCY WORK TASKS URL MARKS FOLDER
 
@@ -61,7 +61,7 @@ class TaskTimer:
 
 
 class Connections:
-    """Keeps as many connections to an HTTP server as coroutines use concurrently.
+    """A pool of connections to an HTTP server, one for each concurrent request.
 
     No library is used, because Python's HTTP clients cost more than everything measured here.
     """
@@ -126,7 +126,9 @@ async def _sleep() -> None:
 
 
 class Worker:
-    """Does the work of each task. It is pickled, and initialized in the thread's process.
+    """Does the work of each task.
+
+    Workers are pickled, and initialized in the thread's process.
 
     Args:
         work: the kind of work.

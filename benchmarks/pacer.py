@@ -1,4 +1,4 @@
-"""Sends events at a steady rate, each at its due time, regardless of delays of earlier events.
+"""Sends events at a steady rate, regardless of delays of earlier events.
 
     pacer.py SERVERS TOPIC RATE SECONDS KEYS STATISTICS
 
@@ -14,9 +14,9 @@ import sys
 import time
 from pathlib import Path
 
+from computations import PASS_ABOVE
 from confluent_kafka import Producer
 from harness.load import SEED, event_json, user_key
-from rules import PASS_ABOVE
 
 #: The number of different records, which repeat; a prime, so that all keys and kinds combine.
 DISTINCT_RECORDS = 99_991

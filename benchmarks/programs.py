@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contestants import interpreter
+from environments import interpreter
 
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "kafka-streams"

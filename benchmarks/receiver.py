@@ -23,7 +23,7 @@ DRAIN = 500
 
 
 def receive(servers: str, topic: str, stop: threading.Event) -> dict[int, Counter[int]]:
-    """Return the number of records by latency in milliseconds, for each second of due times."""
+    """Return the number of records by latency in ms, for each second of due times."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,

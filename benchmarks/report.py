@@ -202,7 +202,7 @@ def pages(results: Iterable[Saved]) -> dict[Path, str]:
 
 
 def _cases(known: Iterable[Saved], part: str) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """Return the newest results of each job that only Millstream and Kafka Streams ran.
+    """Return the newest results of jobs run only by Millstream and Kafka Streams.
 
     The values are the results of each program, and their file.
     """
@@ -243,7 +243,9 @@ def _jobs(known: Iterable[Saved], part: str) -> Iterator[tuple[str, Mapping[str,
 
 
 def _lines(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """Return the newest results of each line of the part `scaling`, and their files, by title.
+    """Return the newest results of each line of the part `scaling`, by title.
+
+    The values contain the results and their file.
 
     If they do not include Kafka Streams, also returns the newest results that do.
     """
@@ -278,7 +280,7 @@ def _latencies(
 
 
 def _orders(known: Iterable[Saved]) -> dict[str, tuple[Mapping[str, Any], Saved]]:
-    """Return the newest restorations of each order of keys by each program, and their files."""
+    """Return the newest restorations of each order of keys, and their files."""
     found = {one.measured["order"]: (one.measured, one) for one in known if one.part == "restore"}
     return dict(sorted(found.items()))
 

@@ -1,4 +1,4 @@
-"""Counts the words in a topic: the program that the other files in this folder deploy.
+"""Counts the words in a topic; deployed by the other files in this folder.
 
     spark-submit ... app.py application.properties
 
@@ -32,7 +32,7 @@ def topology() -> Topology:
 
 
 def properties(text: str) -> dict[str, str]:
-    """Parse a simple Java properties file: lines of the form name=value, and comments."""
+    """Parse a simple Java properties file: name=value lines and comments."""
     lines = (line.strip() for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {name.strip(): value.strip() for name, _, value in pairs}

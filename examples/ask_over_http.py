@@ -71,7 +71,7 @@ def pages(address: ServerAddress, path: str) -> dict[str, int]:
 
 
 def demo() -> int:
-    """Count the words of some lines, and query the counts; return 0 if they are correct."""
+    """Count words, and query the counts; return 0 if they are correct."""
     expected = Counter(word for line in LINES for word in line.split())
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory() as folder:
         kafka.create_topic(TOPIC, partitions=PARTITIONS)

@@ -1,4 +1,4 @@
-"""Joins the counts of a running application with a Parquet table, as in a notebook.
+"""Joins an application's counts with a Parquet table, as in a notebook.
 
     python examples/counts_in_a_notebook.py --demo
     python examples/counts_in_a_notebook.py --bootstrap-servers localhost:9092 --customers customers
@@ -64,7 +64,10 @@ def orders_by_country(counts: DataFrame, customers: DataFrame) -> DataFrame:
 
 
 def orders_of_one(counts: DataFrame, customer: str) -> int:
-    """Return the orders of one customer. The filter on the key reads a single partition."""
+    """Return the orders of one customer.
+
+    With a filter on the key, one partition is read.
+    """
     row = counts.where(counts.key == customer).first()
     return 0 if row is None else int(row.value)
 

@@ -4,9 +4,9 @@
     python examples/dataframe_enrich.py --bootstrap-servers localhost:9092 --products p.parquet
 
 The topology reads visits from Kafka and filters them, Spark SQL joins them with a Parquet table of
-products, and the topology counts them by category, exactly once. With --demo, it runs in the test
-driver without Kafka: Spark joins one batch with generated products, and every count is compared
-with plain Python.
+products, and the topology counts them by category, exactly once. With --demo, the program runs in
+the test driver without Kafka: Spark joins one batch with generated products, and every count is
+compared with plain Python.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Detects unusual payments with a model in a pandas UDF, between two stateful steps.
+"""Detects unusual payments with a model in a pandas UDF.
+
+The model runs between two stateful steps.
 
     python examples/dataframe_model.py --demo
     python examples/dataframe_model.py --bootstrap-servers localhost:9092
 
 The topology aggregates the payments of each card, a pandas UDF of Spark scores thousands of
-payments at a time, and the topology counts the alarms of each card. With --demo, it runs in the
-test driver without Kafka: Spark scores one batch, and every alarm is compared with plain Python.
-The program requires pandas; Spark 4.2 requires a version below 3.
+payments at a time, and the topology counts the alarms of each card. With --demo, the program
+runs in the test driver without Kafka: Spark scores one batch, and every alarm is compared with
+plain Python. The program requires pandas; Spark 4.2 requires a version below 3.
 """
 
 from __future__ import annotations

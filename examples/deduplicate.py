@@ -1,11 +1,11 @@
-"""Forwards each event of a Kafka topic once: a small program with the Processor API.
+"""Forwards each event of a Kafka topic once, with the Processor API.
 
     python examples/deduplicate.py --demo
     python examples/deduplicate.py --bootstrap-servers localhost:9092
 
 Producers that retry write some events twice. In this program, the key identifies an event, and
-duplicates within ten minutes of event time are dropped. With --demo, it runs in the test driver,
-without Kafka or Spark: it generates events with duplicates, and checks the output.
+duplicates within ten minutes of event time are dropped. With --demo, the program runs in the test
+driver, without Kafka or Spark: it generates events with duplicates, and checks the output.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python examples/enrich_orders.py --demo
     python examples/enrich_orders.py --bootstrap-servers localhost:9092
 
-With --demo, it runs in the test driver, without Kafka or Spark: it generates a day of orders,
-prints the sales of each country, and compares them with plain Python.
+With --demo, the program runs in the test driver, without Kafka or Spark: it generates a day of
+orders, prints the sales of each country, and compares them with plain Python.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def named(order: tuple[int, str], country: str | None) -> dict[str, Any]:
 
 
 def enrichment() -> Topology:
-    """Build a topology that adds countries to orders, and adds up the sales of each country.
+    """Build a topology that adds countries to orders, and sums sales by country.
 
     It also counts the customers of each country.
     """
@@ -88,7 +88,7 @@ def sample_events() -> list[tuple[str, str, Any]]:
 
 
 def expected(events: list[tuple[str, str, Any]]) -> tuple[dict[str, int], dict[str, int]]:
-    """Compute the sales and the final number of customers of each country in plain Python."""
+    """Compute the sales and customers of each country in plain Python."""
     lives_in: dict[str, str] = {}
     spent: Counter[str] = Counter()
     for topic, key, value in events:

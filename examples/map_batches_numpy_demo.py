@@ -1,4 +1,4 @@
-"""The demo of `map_batches_numpy.py`: a broker, records, and a check of every score."""
+"""The demo of `map_batches_numpy.py`: a broker, records, and a check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ TopologyFactory = Callable[[str, str], Topology]
 
 
 class Demo:
-    """Scores the same records with several topologies, on local Spark and an embedded broker.
+    """Scores the same records with several topologies.
+
+    They run on local Spark and an embedded broker.
 
     Args:
         topologies: functions that create a topology from the names of its topics, by name. The demo

@@ -1,10 +1,12 @@
-"""Computes click rates: joins impressions with clicks, and counts both per ad and ten minutes.
+"""Computes click rates: joins impressions with clicks, and counts both.
+
+The rates are per ad and ten minutes.
 
     python examples/match_ads.py --demo
     python examples/match_ads.py --bootstrap-servers localhost:9092
 
-With --demo, it runs in the test driver, without Kafka or Spark: it generates an hour of impressions
-and clicks, prints the final rates, and compares them with plain Python.
+With --demo, the program runs in the test driver, without Kafka or Spark: it generates an hour of
+impressions and clicks, prints the final rates, and compares them with plain Python.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ def count(ad: str, clicked: int, rate: dict[str, int]) -> dict[str, int]:
 
 
 def click_rates() -> Topology:
-    """Build a topology that computes the rates of each ad. All inputs are keyed by impression."""
+    """Build a topology that computes the rates of each ad.
+
+    All inputs are keyed by impression.
+    """
     builder = StreamsBuilder()
     impressions = builder.stream(IMPRESSIONS, key=STRING, value=STRING)
     clicks = builder.stream(CLICKS, key=STRING, value=STRING)
@@ -62,7 +67,7 @@ def click_rates() -> Topology:
     (
         outcomes.map(lambda _, ad_and_clicked: ad_and_clicked)
         .group_by_key(key=STRING, value=JSON, name="by-ad")
-        # An unmatched impression is forwarded between once and twice this time after it was shown.
+        # An unmatched impression is forwarded up to `2 * (CLICK_TIME + GRACE)` after it was shown.
         .windowed_by(TimeWindows(WINDOW_SIZE, grace=2 * (CLICK_TIME + GRACE)))
         .aggregate(
             lambda: {"shown": 0, "clicked": 0}, count, store=Materialized("rates", value=JSON)

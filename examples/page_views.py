@@ -3,8 +3,8 @@
     python examples/page_views.py --demo
     python examples/page_views.py --bootstrap-servers localhost:9092
 
-With --demo, it runs in the test driver, without Kafka or Spark: it generates ten minutes of views,
-some of them out of order, prints the results, and compares them with plain Python.
+With --demo, the program runs in the test driver, without Kafka or Spark: it generates ten minutes
+of views, some of them out of order, prints the results, and compares them with plain Python.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def visit(user: Windowed[str], pages: int | None) -> str:
 
 
 def page_views() -> Topology:
-    """Build a topology that counts views per page and minute, and the views of each visit."""
+    """Build a topology that counts views per page and minute, and per visit."""
     builder = StreamsBuilder()
     views = builder.stream(VIEWS, key=STRING, value=STRING)
     (
@@ -70,7 +70,10 @@ def page_views() -> Topology:
 
 
 def sample_views() -> list[View]:
-    """Generate ten minutes of views in order of arrival, some of them up to 25 seconds late."""
+    """Generate ten minutes of views in order of arrival.
+
+    Some of them are up to 25 seconds late.
+    """
     rng = random.Random(3)
     arrivals = []
     for _ in range(3_000):

@@ -1,4 +1,4 @@
-"""Sends the emails in a topic concurrently, with retries and a dynamic rate limit.
+"""Sends the emails in a topic concurrently, with retries and a rate limit.
 
     python examples/subscription.py --demo
     python examples/subscription.py --bootstrap-servers localhost:9092 --mail-server localhost:2525

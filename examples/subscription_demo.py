@@ -1,4 +1,4 @@
-"""The demo of `subscription.py`: a broker, an unreliable mail server, emails, and a check."""
+"""The demo of `subscription.py`: a broker, a mail server, emails, and a check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream.testing import EmbeddedKafka
 
 TOPIC, RETRIES, DEAD = "emails", "emails-retry", "emails-dead"
 EMAILS, PARTITIONS = 3_000, 2
-#: One in this many emails has an unknown address, and one in this many is rejected at first.
+#: One in `UNKNOWN_EVERY` emails has an unknown address; one in `BUSY_EVERY` is rejected at first.
 UNKNOWN_EVERY, BUSY_EVERY = 100, 20
 SLOW, FAST = 100, 1_000
 SLOW_S = 4
@@ -28,7 +28,10 @@ DEADLINE_S = 60.0
 
 
 class MailServer:
-    """A server on a background thread that accepts one email per connection, within 10 ms."""
+    """A server that accepts one email per connection, within 10 ms.
+
+    It runs on a background thread.
+    """
 
     def __init__(self) -> None:
         self.address = ""
@@ -87,7 +90,10 @@ def is_unknown(email: str) -> bool:
 
 
 def demo(mailer: Callable[[SubscriptionConfig, str, Path], ProcessorSubscription]) -> int:
-    """Run the demo; return 0 if every email was accepted, or is a dead letter after 3 attempts."""
+    """Run the demo; return 0 if every email has the expected outcome.
+
+    Each email is accepted, or becomes a dead letter after 3 attempts.
+    """
     emails = [f"{number} hello, reader {number % 500}!" for number in range(EMAILS)]
     print("Starting an Apache Kafka broker, a mail server, and Spark …", flush=True)
     with (
@@ -129,7 +135,10 @@ def limit(properties: Path, rate: int) -> None:
 
 
 def follow(server: MailServer, properties: Path) -> None:
-    """Print the progress every second until all emails are processed, and change the rate limit."""
+    """Print the progress until all emails are processed.
+
+    Changes the rate limit after `SLOW_S`.
+    """
     before, since = 0, time.monotonic()
     deadline = since + DEADLINE_S
     for second in range(1, int(DEADLINE_S)):
@@ -174,7 +183,7 @@ def values_of(bootstrap_servers: str, topic: str) -> list[str]:
 
 
 def check(emails: list[str], server: MailServer, dead: list[str]) -> int:
-    """Compare the outcomes of the emails with the expected ones; return 0 if they are equal."""
+    """Compare the outcomes with the expected ones; return 0 if they are equal."""
     retried = sum(count > 1 for count in server.attempts.values())
     print(f"{len(server.accepted)} emails accepted, {retried} retried, {len(set(dead))} failed")
     unknown = {email for email in emails if is_unknown(email)}

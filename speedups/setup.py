@@ -1,4 +1,4 @@
-"""Builds the C part: one file for CPython 3.11 and every later version."""
+"""Builds the C extension: one file for CPython 3.11 and all later versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 FOLDER = Path(__file__).parent
-#: Compiled in, so that what is loaded says it, whatever package lies around it.
+#: Compiled in, so that a loaded library reports its own version.
 VERSION = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]["version"]
 
 setup(
@@ -22,7 +22,7 @@ setup(
                 ("_GNU_SOURCE", "1"),
                 ("MILLSTREAM_VERSION", f'"{VERSION}"'),
             ],
-            # Other libraries of the process may have functions of the same names.
+            # Other libraries in the process may have functions with the same names.
             extra_compile_args=[
                 "-std=c11",
                 "-O2",

@@ -56,7 +56,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A size to measure. `measure` gets the number of the round; round 0 is a warm-up."""
+    """A size to measure.
+
+    `measure` gets the number of the round; round 0 is a warm-up.
+    """
 
     what: str
     size: int

@@ -1,4 +1,4 @@
-"""The memory of tasks and cached entries, measured as the growth of a process (resident set).
+"""The memory of tasks and cached entries, as growth of the resident set.
 
 Each number is measured in a new process, which has not allocated memory for anything else:
 

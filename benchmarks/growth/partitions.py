@@ -1,4 +1,6 @@
-"""The cost of a record by the number of partitions (and tasks of the thread), with a broker.
+"""The cost of a record by the number of partitions, with a broker.
+
+The thread has one task for each partition.
 
 All sizes have the same records, spread over all partitions. By default, the output has as many
 partitions as the input. The results of `throughput` are converted to microseconds per record;

@@ -62,7 +62,10 @@ class StartupAndIdle:
         self._with_java = "java" in programs
 
     def start(self) -> Line:
-        """Measure the seconds until the first record, which was written before, is decoded."""
+        """Measure the seconds until the first record is decoded.
+
+        The record was written before.
+        """
         loaded = self._load("start", self._partitions)
         took: dict[str, list[float]] = {}
         programs = ["ours", _IN_SESSION, *(["java"] if self._with_java else [])]

@@ -1,4 +1,4 @@
-"""The CPU time per record by the number of operators, keys and tasks, without a broker.
+"""The CPU time per record by operators, keys and tasks, without a broker.
 
 The time is that of the thread; RocksDB's own threads are not included. As in a stream thread, a
 poll returns 5,000 records, evenly spread over the tasks. The tasks for all sizes of a measurement
@@ -48,7 +48,7 @@ def topology(build: Callable[[Stream], object]) -> Topology:
 
 
 def chain(operators: int) -> Callable[[Stream], object]:
-    """Return a function that adds a chain of trivial operators (maps and filters) and a sink."""
+    """Return a function that adds a chain of trivial operators and a sink."""
 
     def build(stream: Stream) -> None:
         for number in range(operators):
@@ -62,7 +62,10 @@ def chain(operators: int) -> Callable[[Stream], object]:
 
 
 def counting(*, caching: bool) -> Callable[[Stream], object]:
-    """Return a function that adds a count, with a store on disk, a changelog and an output."""
+    """Return a function that adds a count.
+
+    The count has a store on disk, a changelog and an output.
+    """
 
     def build(stream: Stream) -> None:
         store = Materialized("counts", key=STRING, value=LONG, caching=caching)
@@ -140,7 +143,7 @@ class TaskCosts:
         return self._measured("operators", cases)
 
     def keys(self, sizes: Sequence[int] = KEYS) -> Line:
-        """Measure the cost by the number of keys in a store, which already contains all keys."""
+        """Measure the cost by the number of keys that are already in a store."""
         kinds = {what: build for what, build in JOBS.items() if what.startswith("count")}
         cases = [
             self._case(what, keys, build, keys=keys)

@@ -1,4 +1,4 @@
-"""An HTTP server on this machine that responds after 10 ms, with as little work as possible.
+"""An HTTP server that responds after 10 ms, with as little work as possible.
 
     answers.py      # prints its URL; ends when its stdin is closed
 

@@ -30,7 +30,7 @@ def counts_of_users(load: Load) -> array[int]:
 def wrong_users(
     expected: array[int], records: Iterable[tuple[bytes, bytes]], *, sums_up: bool = False
 ) -> str | None:
-    """Return a message if the last number of each user, or the sum of all numbers, is wrong.
+    """Return a message if a user's last number, or sum of numbers, is wrong.
 
     The user's number is in the key (`user-7`); a user without a record has 0.
     """
@@ -89,7 +89,7 @@ class Numbers:
 
 
 def records_of(bootstrap_servers: str, topic: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the key and value of each record in a topic, in order within each partition."""
+    """Yield the key and value of each record, in order within each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

@@ -1,4 +1,7 @@
-"""The environment of a benchmark, saved with every result: machine, versions, commit."""
+"""The environment of a benchmark: machine, versions, commit.
+
+It is saved with every result.
+"""
 
 from __future__ import annotations
 

@@ -35,17 +35,20 @@ SIGTERM_DELAY_S = 0.1
 STEP_DEADLINE_S = 180.0
 #: A slower program is considered stuck.
 MIN_RECORDS_PER_S = 1_000
-#: The steady rate omits records committed before this fraction.
+#: The steady rate excludes the records up to this fraction.
 WARM_UP_FRACTION = 0.25
 
 
 class RunFailedError(Exception):
-    """A program ended early, or did not finish in time. The message ends with its output."""
+    """A program ended early, or did not finish in time.
+
+    The message ends with its output.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The number of records that the group has committed at a time, in all topics that it reads."""
+    """The number of committed records at a time, in all topics of the group."""
 
     at_ms: int
     committed: int
@@ -80,7 +83,10 @@ class Measured:
 
 
 class Committed:
-    """Reads the committed offsets of a group. All topics must have the same partitions."""
+    """Reads the committed offsets of a group.
+
+    All topics must have the same partitions.
+    """
 
     def __init__(self, bootstrap_servers: str, group: str, *read: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})
@@ -91,7 +97,7 @@ class Committed:
         ]
 
     def total(self) -> int:
-        """Return the records committed on all partitions; 0 while the group does not exist."""
+        """Return the committed records; 0 while the group does not exist."""
         request = ConsumerGroupTopicPartitions(self._group, self._partitions)
         try:
             future = self._admin.list_consumer_group_offsets([request])[self._group]
@@ -193,7 +199,10 @@ def measure(run: Run) -> Measured:
 
 
 def _watch(run: Run, process: subprocess.Popen[bytes], committed: Committed) -> list[Sample]:
-    """Sample the group's offsets until they reach the end; send SIGTERM after the last record."""
+    """Sample the group's offsets until they reach the end.
+
+    Sends SIGTERM after the last record.
+    """
     samples: list[Sample] = []
     is_closing = False
     deadline = time.monotonic() + START_DEADLINE_S + run.records / MIN_RECORDS_PER_S

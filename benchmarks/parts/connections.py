@@ -1,4 +1,6 @@
-"""The control connections of a thousand stream threads to one driver, without a broker or Spark.
+"""The control connections of a thousand stream threads to one driver.
+
+They are measured without a broker or Spark.
 
 The driver's end is the same as in an application: the server, the event queue, and the aggregation
 of metrics. At the other ends are the channels of stream threads, a few hundred in each process.
@@ -110,7 +112,7 @@ class Driver:
         self._events.put(ThreadEvent(hello.thread_name, "report", report))
 
     def request_all(self, names: list[str]) -> list[float]:
-        """Send a request to all threads at once; return the sorted seconds until each reply."""
+        """Send a request to all threads at once; return the sorted reply times."""
         done: queue.SimpleQueue[float] = queue.SimpleQueue()
         began = time.perf_counter()
         answers = [self.server.post(name, GetMetrics()) for name in names]
@@ -300,7 +302,7 @@ def _open_files() -> int:
 
 
 def _allow_files(file_limit: int) -> None:
-    """Raise the limit of open files for this process and its children as far as possible."""
+    """Raise the limit of open files as far as possible, also for child processes."""
     limit, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
     file_limit = file_limit if maximum == resource.RLIM_INFINITY else min(file_limit, maximum)
     if limit != resource.RLIM_INFINITY and limit < file_limit:

@@ -1,4 +1,6 @@
-"""The cost of a DataFrame function in a topology, compared with the same query between two topics.
+"""The cost of a DataFrame function in a topology.
+
+It is compared with the same query between two topics.
 
 Measures records per second, and the latency of single records. All variants run one after the other
 in one Spark session on one broker: the query alone with Spark's connector, and the function in a
@@ -69,7 +71,7 @@ class Run:
 
 
 class VariantTopics:
-    """The topics `<name>-in` and `<name>-out` of a variant, with a producer and a consumer."""
+    """The topics `<name>-in` and `<name>-out`, with a producer and a consumer."""
 
     def __init__(self, servers: str, name: str) -> None:
         self._servers = servers
@@ -104,7 +106,7 @@ class VariantTopics:
                 raise RunFailedError(f"{self._name}: {left} of {count} results are missing")
 
     def measure(self, records: int, single: int) -> tuple[float, list[float]]:
-        """Measure records per second, and the latencies of single records in milliseconds."""
+        """Measure records per second, and latencies of single records in ms."""
         self.write(1_000)
         self.read(1_000)
         began = time.monotonic()
@@ -121,7 +123,7 @@ class VariantTopics:
 
 
 def alone(*, in_real_time: bool) -> Running:
-    """Return a context manager that runs the query between the two topics, without Millstream."""
+    """Return a context manager that runs the query without Millstream."""
 
     @contextmanager
     def running(servers: str, spark: SparkSession, name: str, folder: Path) -> Iterator[None]:

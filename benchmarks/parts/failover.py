@@ -1,4 +1,4 @@
-"""How long processing stops when an instance dies.
+"""The time that processing stops when an instance is killed.
 
 SIGKILL ends one of two instances, with and without standbys: all its processes, or only the driver.
 In another case, it ends the driver of a single instance, which is restarted.
@@ -6,9 +6,9 @@ In another case, it ends the driver of a single instance, which is restarted.
 Each instance counts the records of half of the partitions, without a cache, so that every count is
 output immediately. A few records per second are written to each partition. The result is the
 longest time without output from one of the dead instance's partitions, from the kill until the
-group is stable again, because threads whose driver has died continue for a while.
+group is stable again, because threads whose driver was killed continue for a while.
 
-After the death of an instance, the broker first waits for the session timeout. This time is the
+After an instance is killed, the broker first waits for the session timeout. This time is the
 same for all programs, and shown separately.
 """
 
@@ -48,7 +48,8 @@ PARTITIONS = 4
 SESSION_MS = 6_000
 SEED = 11
 
-#: What dies: all processes of an instance; only its driver; only its driver, which is restarted.
+#: What is killed: all processes of an instance; only its driver; only its driver, which is then
+#: restarted.
 INSTANCE, DRIVER, AGAIN = "instance", "driver", "driver-again"
 #: The interval of records for each partition.
 _RECORD_INTERVAL_S = 0.02
@@ -72,7 +73,7 @@ class FailoverResult:
     """The times of a run.
 
     Attributes:
-        dies: what dies, one of `INSTANCE`, `DRIVER` and `AGAIN`.
+        dies: what is killed, one of `INSTANCE`, `DRIVER` and `AGAIN`.
         detected_s: the time from the kill until the broker has changed the group.
         gap_s: the longest time without output from one of the partitions.
         restored: the number of restored records.
@@ -89,7 +90,7 @@ class FailoverResult:
 
     @property
     def beyond_s(self) -> float | None:
-        """The part of the gap after the group has changed, if an instance died."""
+        """The part of the gap after the group has changed, if an instance was killed."""
         return self.gap_s - self.detected_s if self.dies == INSTANCE else None
 
 
@@ -130,7 +131,7 @@ class FailoverRounds:
         }
 
     def one(self, program: str, standbys: int, number: int, dies: str = INSTANCE) -> None:
-        """Run a program with two instances, one of which dies."""
+        """Run a program with two instances, one of which is killed."""
         name = f"{self.cluster.prefix}-failover-{dies}-{program}-{standbys}-{number}"
         one, other = (
             self._instance(program, standbys, number, name, each) for each in ("one", "other")
@@ -181,7 +182,7 @@ class FailoverRounds:
         self._delete_run(name, one, other)
 
     def again(self, number: int) -> None:
-        """Run one instance, whose driver dies and is restarted immediately."""
+        """Run one instance, whose driver is killed and restarted immediately."""
         name = f"{self.cluster.prefix}-failover-again-{number}"
         run = self._instance("ours", 0, number, name, "one")
         for topic in (run.input_topic, run.output_topic):
@@ -221,7 +222,7 @@ class FailoverRounds:
     def _gap_s(
         self, trickle: _SteadyRecords, group: _Group, lost: list[int], killed_ms: int, run: Run
     ) -> float:
-        """Wait for recovery; return the longest time without output from one of the partitions."""
+        """Wait for recovery; return the longest time without output of a partition."""
         wait_for(lambda: group.is_whole(1), run, "did not take over")
         whole_ms = marks.now_ms()
         wait_for(lambda: trickle.passed(lost, whole_ms), run, "did not continue")
@@ -323,7 +324,7 @@ class _Group:
 
 
 class _SteadyRecords:
-    """Writes records to all partitions continuously, and records when their counts are output."""
+    """Writes records to all partitions, and tracks when their counts are output."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -346,11 +347,17 @@ class _SteadyRecords:
             thread.join(30)
 
     def passed(self, partitions: list[int], after_ms: int) -> bool:
-        """Return whether all partitions have output counts of records written after a time."""
+        """Return whether all partitions have output later records.
+
+        Later records are those that were written after `after_ms`.
+        """
         return all(self._times(number, after_ms) for number in partitions)
 
     def longest_pause_ms(self, partition: int, after_ms: int) -> int:
-        """Return the longest time between outputs, starting with the last output before a time."""
+        """Return the longest time between outputs.
+
+        Starts with the last output before `after_ms`.
+        """
         came_ms = sorted(at_ms for at_ms, _ in list(self.seen_at.get(partition, [])))
         before = [at_ms for at_ms in came_ms if at_ms <= after_ms][-1:]
         after = [at_ms for at_ms in came_ms if at_ms > after_ms]

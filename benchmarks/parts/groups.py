@@ -1,4 +1,6 @@
-"""A simulated group of stream threads, to measure the leader's cost of a rebalance, and its size.
+"""A simulated group of stream threads, to measure rebalances.
+
+Measures the leader's cost of a rebalance, and the size of the group's data.
 
 The members and the leader exchange real messages in one process, without a broker.
 """
@@ -104,7 +106,7 @@ class Rebalance:
 
     @property
     def total_bytes(self) -> int:
-        """The size of the record that the broker writes after the rebalance, without names."""
+        """The size of the broker's record of the rebalance, without names."""
         return sum(self.subscription_bytes) + sum(self.assignment_bytes)
 
 

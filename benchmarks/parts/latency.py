@@ -1,4 +1,4 @@
-"""The time from a record's due time until its result is received, at a steady rate.
+"""The time from a record's due time to its result, at a steady rate.
 
 One process sends records, another receives results, and the programs under test take turns. The
 warm-up does not count.
@@ -114,7 +114,7 @@ class Latency:
         self.results.clear()
 
     def one(self, job: str, rate: int, program: str, number: int) -> None:
-        """Run a program with a pacer and a receiver, and with new topics, group and state."""
+        """Run a program with a pacer, a receiver, and new topics, group and state."""
         name = f"{self.cluster.prefix}-latency-{job}-{rate}-{program}-{number}"
         run = Run(
             program=program,

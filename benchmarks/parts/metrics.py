@@ -1,8 +1,10 @@
-"""The cost of metrics: the same work with and without them, in turns, without a broker or Spark.
+"""The cost of metrics: the same work with and without them, in turns.
 
-Metrics cost some microseconds per batch. Without a broker, and with batches of 1,000 records, other
-work is minimal, so the share of metrics is as large as possible. As in the loop, metrics of each
-poll are recorded, and metrics are encoded for the driver twice per second.
+The work needs no broker or Spark.
+
+Metrics cost a few microseconds per batch. Without a broker, and with batches of 1,000 records,
+other work is minimal, so the share of metrics is as large as possible. As in the loop, metrics of
+each poll are recorded, and metrics are encoded for the driver twice per second.
 """
 
 from __future__ import annotations

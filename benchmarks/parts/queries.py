@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import asking
+import query_load
 from harness.broker import Cluster
 from harness.measure import RunFailedError
 
@@ -40,7 +40,7 @@ class QueryRounds:
         self._runs = Throughput(options, cluster, self._folder, [])
         if not (options.records or options.smoke):
             self._runs.records = RECORDS
-        self._results: dict[str, list[asking.QueryResults]] = {_BY_VIEW: [], _OVER_HTTP: []}
+        self._results: dict[str, list[query_load.QueryResults]] = {_BY_VIEW: [], _OVER_HTTP: []}
 
     def run(self) -> dict[str, Any]:
         """Run all rounds and print results; return the results to save."""
@@ -56,13 +56,13 @@ class QueryRounds:
 
     def _run_once(self, number: int, variant: str) -> None:
         file = self._folder / f"queries-{variant}-{number}.json"
-        settings = {asking.RATE: str(RATE), asking.FILE: str(file)}
+        settings = {query_load.RATE: str(RATE), query_load.FILE: str(file)}
         if variant != _BY_VIEW:
-            settings[asking.SILENT if variant == _ALONE else asking.OVER_HTTP] = "true"
+            settings[query_load.SILENT if variant == _ALONE else query_load.OVER_HTTP] = "true"
         self._runs.one("ours", Case(_JOB, variant, settings, "queried"), number)
         if variant == _ALONE:
             return
-        queried = asking.read(file)
+        queried = query_load.read(file)
         if not queried.found:
             raise RunFailedError(f"Round {number}: no query found a key; {queried.messages}.")
         self._results[variant].append(queried)
@@ -95,7 +95,7 @@ class QueryRounds:
             f"queries {variant}: {statistics.median(rates[variant]):,.0f} records/s, "
             f"ratio {ratio:.3f} ({min(ratios):.3f} to {max(ratios):.3f} in a round)"
         )
-        every = asking.QueryResults.all_of(self._results[variant])
+        every = query_load.QueryResults.all_of(self._results[variant])
         print(_line(every))
         return {
             "ratio": ratio,
@@ -108,7 +108,7 @@ class QueryRounds:
         }
 
 
-def _line(queried: asking.QueryResults) -> str:
+def _line(queried: query_load.QueryResults) -> str:
     failed = ", ".join(f"{count:,} {name}" for name, count in sorted(queried.failed.items()))
     text = "".join(f"\n  {name} {message}" for name, message in sorted(queried.messages.items()))
     return (

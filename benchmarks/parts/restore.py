@@ -150,7 +150,7 @@ class RestoreRounds:
         return self.records * (len(_key(0)) + 8)
 
     def _restored(self, run: Run, process: subprocess.Popen[bytes]) -> tuple[int, int]:
-        """Wait until all partitions are restored; return the first start and the last end."""
+        """Wait until all partitions are restored; return first start and last end."""
 
         def done() -> tuple[int, int] | None:
             seen = marks.read(run.marks)
@@ -168,7 +168,10 @@ class RestoreRounds:
         return wait_for(done, run, "did not restore in time", _RESTORE_DEADLINE_S)
 
     def _probe(self, run: Run) -> None:
-        """Count some keys again, and verify the counts, which depend on the restored ones."""
+        """Count some keys again, and verify the results.
+
+        The results depend on the restored counts.
+        """
         numbers = random.Random(SEED).sample(range(self.records), PROBES)
         expected = {_key(number): _count(number) + 1 for number in numbers}
         writer = Writer(run.bootstrap_servers, run.input_topic)

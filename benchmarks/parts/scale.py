@@ -88,7 +88,7 @@ def _settled(group: SimulatedGroup) -> list[Rebalance]:
 
 
 def assignor(cases: list[_Case]) -> dict[str, Any]:
-    """Measure the leader's cost of a rebalance, and its size."""
+    """Measure the leader's cost of a rebalance, and the size of the group's data."""
     print("assignor: CPU seconds for one rebalance, maximum of each kind\n")
     head = f"{'tasks':>7} {'threads':>8} {'processes':>10} {'standbys':>9} {'':>7} {'first':>7}"
     print(

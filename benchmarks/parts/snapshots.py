@@ -104,7 +104,7 @@ class Snapshots:
         }
 
     def _fill(self) -> tuple[int, int]:
-        """Write the changelog; return the store's number of rows and the sum of their values."""
+        """Write the changelog; return the number of rows and the sum of their values."""
         create_topic(self.cluster.servers, self.topic, self.partitions)
         writer = Writer(self.cluster.servers, self.topic)
         keys = self.records * 4 // 5

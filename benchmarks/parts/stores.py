@@ -253,7 +253,7 @@ class Operations:
 
 
 def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measure all operations in rounds, and print the medians; return the results to save."""
+    """Measure all operations and print the medians; return the results to save."""
     count: int = options.records or (SMOKE_RECORDS if options.smoke else RECORDS)
     seconds: dict[tuple[str, str], list[float]] = {}
 
@@ -300,7 +300,10 @@ def _window_puts(store: Any, places: Sequence[tuple[str, int]]) -> None:
 
 
 def _update(table: Any, keys: Sequence[str]) -> None:
-    """Update keys as an aggregation does: read, change, and store with the record's position."""
+    """Update keys as an aggregation does.
+
+    Reads the entry, changes it, and stores it with the record's position.
+    """
     cache = table.cache
     entries, load, dirty = cache.entries, cache.load, cache.dirty
     for number, key in enumerate(table.encode_keys(keys)):

@@ -1,4 +1,6 @@
-"""Records per second of each job. The programs run in turns, and read the same topic.
+"""Records per second of each job.
+
+The programs run in turns, and read the same topic.
 
 The part `guarantees` does the same for both processing guarantees and two commit intervals.
 """
@@ -74,7 +76,10 @@ def guarantees(options: argparse.Namespace) -> list[Case]:
 
 
 class Throughput:
-    """The rounds of several cases on one broker. Workloads with the same input share it."""
+    """The rounds of several cases on one broker.
+
+    Workloads with the same input share it.
+    """
 
     def __init__(
         self, options: argparse.Namespace, cluster: Cluster, folder: Path, cases: list[Case]
@@ -179,11 +184,11 @@ class Throughput:
         print(_line(measured), flush=True)
 
     def profile(self) -> None:
-        """Profile another run of each job on Millstream, and print the most expensive functions."""
+        """Profile another run of each job, and print the most expensive functions."""
         for case in self.cases:
             file = self.folder / f"{case.title}.prof"
             self.one("ours", case, 0, profile=file)
-            print(f"\n{case.title}: the stream thread's functions with the most time of their own")
+            print(f"\n{case.title}: the stream thread's functions with the most internal time")
             stats = pstats.Stats(str(file))
             stats.sort_stats(pstats.SortKey.TIME).print_stats(PROFILE_LINES)
 
@@ -236,7 +241,10 @@ def summary(results: list[Measured], jobs: list[str]) -> dict[str, dict[str, Any
 def _compared(
     rate: str, ratio: str, own: dict[int, Measured], java: dict[int, Measured]
 ) -> dict[str, Any]:
-    """Return a rate and its ratio to Kafka Streams: median, minimum and maximum of the rounds."""
+    """Return a rate and its ratio to Kafka Streams.
+
+    Each has the median, the minimum and the maximum of the rounds.
+    """
     ours, theirs = (
         {number: value for number, one in runs.items() if (value := getattr(one, rate)) is not None}
         for runs in (own, java)

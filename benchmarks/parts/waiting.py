@@ -1,4 +1,7 @@
-"""The rate of waiting tasks: subscriptions and `map_async`, compared with Decaton 9.5."""
+"""The rate of waiting tasks, compared with Decaton 9.5.
+
+Measures subscriptions and `map_async`.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import orjson
 from arguments import Arguments
 from harness.load import Load, event_json
 from progress import MarkingSerde, Progress
-from users import TOWNS, USERS_TOPIC, fill_users, town_of, users_of
+from user_towns import TOWNS, USERS_TOPIC, fill_users, town_of, users_of
 from workload import Records, Workload
 
 from millstream import Materialized, StreamsBuilder, Topology

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from arguments import Arguments
+from computations import cents
 from harness.check import wrong_users
 from harness.load import Load, event_json, user_key
 from progress import MarkingSerde, Progress
-from rules import cents
 from workload import Records, Workload
 
 from millstream import (

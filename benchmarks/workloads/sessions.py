@@ -7,10 +7,10 @@ from collections import deque
 from datetime import timedelta
 
 from arguments import Arguments
+from computations import cents
 from harness.check import Numbers
 from harness.load import Load, user_key
 from progress import CountingSerde, Progress
-from rules import cents
 from workload import Records, Workload
 
 from millstream import Materialized, SessionWindows, StreamsBuilder, Topology

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import orjson
 from arguments import Arguments
+from computations import PASS_ABOVE, cents
 from harness.load import Load
 from progress import CountingSerde, Progress
-from rules import PASS_ABOVE, cents
 from workload import Records, Workload
 
 from millstream import StreamsBuilder, Topology

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 from arguments import Arguments
+from computations import PASS_ABOVE, cents
 from progress import CountingSerde, Progress
-from rules import PASS_ABOVE, cents
 from workloads.stateless import Stateless
 
 from millstream import StreamsBuilder, Topology

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import orjson
 from arguments import Arguments
+from computations import cents
 from harness.load import Load
-from pairs import INPUT, PAYMENTS, fill_pairs, settled
+from payments import INPUT, PAYMENTS, fill_payments, settled
 from progress import CountingSerde, Progress
-from rules import cents
 from workload import Records, Workload
 
 from millstream import JoinWindows, StreamsBuilder, Topology
@@ -45,7 +45,7 @@ class StreamStream(Workload[Sums]):
 
     def fill(self, load_: Load) -> None:
         """Write both topics."""
-        fill_pairs(load_)
+        fill_payments(load_)
 
     def answer(self, load_: Load) -> Sums:
         """Return the sums of all pairs."""

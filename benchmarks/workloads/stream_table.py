@@ -8,7 +8,7 @@ import orjson
 from arguments import Arguments
 from harness.load import Load, event_json, user_key
 from progress import CountingSerde, Progress
-from users import USERS_TOPIC, fill_users, town_of, users_of
+from user_towns import USERS_TOPIC, fill_users, town_of, users_of
 from workload import Records, Workload
 
 from millstream import StreamsBuilder, Topology

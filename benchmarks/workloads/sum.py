@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 
 from arguments import Arguments
+from computations import cents
 from harness.check import wrong_users
 from harness.load import Load
 from progress import CountingSerde, Progress
-from rules import cents
 from workload import Records, Workload
 
 from millstream import Materialized, StreamsBuilder, Topology

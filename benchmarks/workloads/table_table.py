@@ -6,10 +6,10 @@ from array import array
 
 import orjson
 from arguments import Arguments
+from computations import cents
 from harness.load import Load
-from pairs import INPUT, PAYMENTS, fill_pairs, settled
+from payments import INPUT, PAYMENTS, fill_payments, settled
 from progress import CountingSerde, Progress
-from rules import cents
 from workload import Records, Workload
 
 from millstream import StreamsBuilder, Topology
@@ -48,7 +48,7 @@ class TableTable(Workload[Rows]):
 
     def fill(self, load_: Load) -> None:
         """Write both topics."""
-        fill_pairs(load_)
+        fill_payments(load_)
 
     def answer(self, load_: Load) -> Rows:
         """Return the latest order and payment of each user with both, and the amount due."""

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import ClassVar
 
 from arguments import Arguments
+from computations import WINDOW_MS, cents
 from harness.check import Numbers
 from harness.load import Load, user_key
 from progress import CountingSerde, Progress
-from rules import WINDOW_MS, cents
 from workload import Records, Workload
 
 from millstream import Materialized, StreamsBuilder, TimeWindows, Topology

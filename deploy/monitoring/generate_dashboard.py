@@ -1,4 +1,4 @@
-"""Writes dashboard.json for Grafana: the Prometheus metrics of running applications.
+"""Writes dashboard.json for Grafana, with the Prometheus metrics.
 
     python deploy/monitoring/generate_dashboard.py            # write the file
     python deploy/monitoring/generate_dashboard.py --check    # exit code 1 if it is out of date
@@ -26,7 +26,7 @@ _NODE = "kafka_streams_stream_processor_node_metrics_"
 _OWN = "kafka_streams_millstream_thread_metrics_"
 _LAG = "kafka_streams_consumer_fetch_manager_metrics_records_lag"
 
-#: The applications and instances selected at the top.
+#: Selects the applications and instances that are chosen at the top of the dashboard.
 _SELECTOR = '{job=~"$job",instance=~"$instance"}'
 _COLUMNS, _WIDE, _HIGH = 24, 8, 8
 
@@ -126,7 +126,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                     for name in ("process", "commit", "poll", "punctuate")
                 ],
                 unit="percentunit",
-                about="If process is near 1, add threads. If commit is high, use longer intervals.",
+                about="If process is near 1, add threads. If commit is high, commit less often.",
             ),
             Panel(
                 "Commits",

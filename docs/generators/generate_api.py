@@ -63,7 +63,7 @@ def _of(name: str, value: Any) -> Iterator[str]:
 
 
 def _members(name: str, value: type) -> Iterator[str]:
-    """Yield the members that this package defines: those of Python differ between versions."""
+    """Yield the members that this package defines; inherited ones depend on Python's version."""
     own = {
         member: inside
         for owner in reversed(value.__mro__)
@@ -94,7 +94,8 @@ def _signature(function: Any) -> str:
     except (TypeError, ValueError):
         return "(…)"
     parameters = [
-        # mypy checks the types. The repr of a default that is an object would contain its address.
+        # Types are omitted, because mypy checks them. Defaults that are objects are omitted,
+        # because their repr would contain their address.
         each.replace(
             annotation=inspect.Parameter.empty,
             default=each.default if _is_plain(each.default) else ...,

@@ -4,7 +4,7 @@
     python docs/generators/generate_configuration.py --check  # exit code 1 if they are outdated
 
 Each table is between `<!-- table: NAME -->` and `<!-- end -->`; the other text is not generated.
-A setting has an effect if the code reads it; the generator searches the source for it.
+A setting has an effect if the code reads it; the generator searches the source for its name.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ REMARKS = {
     "`topology.check_explicit_names()`.",
 }
 
-#: Properties that the config derives from settings.
+#: Properties that the config derives from settings, with these settings.
 SETTING_OF_PROPERTY = {
     "exactly_once": "processing_guarantee",
     "least_stream_threads": "num_stream_threads",
@@ -79,7 +79,7 @@ ROLES: tuple[Role, ...] = (
     "admin",
 )
 
-#: Where Kafka Streams overrides the default of the Java clients.
+#: The defaults of Kafka Streams where they differ from those of the Java clients.
 KAFKA_STREAMS = {"linger.ms": 100, "max.poll.records": 1_000}
 
 #: The reasons for defaults that differ from those of Kafka Streams.

@@ -47,9 +47,10 @@ _SPDX: Final = {
 }
 _HEAD: Final = """# Licenses
 
-Millstream is licensed under Apache 2.0. This table lists its dependencies, with the licenses from
-their package metadata (`python docs/generators/generate_licences.py`). The bill of materials of
-each release contains their versions.
+Millstream is licensed under Apache 2.0. This table, which
+`python docs/generators/generate_licences.py` generates, lists its dependencies with the licenses in
+their package metadata. The bill of materials of each release contains the versions of the
+dependencies.
 
 | Package | License | Installed with |
 |---|---|---|
@@ -57,8 +58,8 @@ each release contains their versions.
 _TAIL: Final = """
 The first start of the embedded broker downloads the jars of [Apache Kafka](https://kafka.apache.org)
 (Apache-2.0, with the licenses of its dependencies). A topology with a DataFrame function downloads
-the Kafka connector of [Apache Spark](https://spark.apache.org). The package contains no
-third-party code.
+the Kafka connector of [Apache Spark](https://spark.apache.org). Millstream's own package
+contains no third-party code.
 """
 
 

@@ -122,7 +122,7 @@ def _public(module: str) -> list[str]:
 
 
 def _object(module: str, name: str) -> str:
-    """Return the qualified name of an object, even if another module exports it."""
+    """Return the name of an object in the module that defines it, or its own name for data."""
     value = getattr(importlib.import_module(module), name)
     home = getattr(value, "__module__", None) if callable(value) else None
     return f"{home}.{value.__qualname__}" if home and hasattr(value, "__qualname__") else name

@@ -1,4 +1,6 @@
-"""Calls a web service for every record, with a hundred concurrent requests, in order by key.
+"""Calls a web service for every record, with a hundred concurrent requests.
+
+The records of each key stay in order.
 
     python examples/async-enrichment/async_enrichment.py --demo
     python examples/async-enrichment/async_enrichment.py \
@@ -23,7 +25,9 @@ from millstream.serdes import JSON, STRING
 
 
 class Service:
-    """A client of the service with a connection pool. It must only be used on one event loop.
+    """A client of the service with a connection pool.
+
+    It must only be used on one event loop.
 
     Args:
         address: `host:port`.
@@ -49,7 +53,8 @@ class Service:
             length = next(int(h[15:]) for h in headers if h.lower().startswith("content-length:"))
             body = await reader.readexactly(length)
         except BaseException:
-            # Also if the call is canceled, because the response may still arrive.
+            # The connection is closed even if the call is canceled, because the response may still
+            # arrive.
             writer.close()
             raise
         self._idle.append((reader, writer))

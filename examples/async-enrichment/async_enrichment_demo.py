@@ -1,4 +1,4 @@
-"""The demo of `async_enrichment.py`: a broker, a slow web service, visits, and a check."""
+"""The demo of `async_enrichment.py`: a broker, a web service, visits, a check."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def country_of(customer: str) -> str:
 
 
 class SlowService:
-    """An HTTP server on a background thread that responds to each request after `RESPONSE_S`."""
+    """An HTTP server that responds to each request after `RESPONSE_S`.
+
+    It runs on a background thread.
+    """
 
     def __init__(self) -> None:
         self.address = ""
@@ -142,7 +145,7 @@ class Demo:
 
 
 def is_right(found: list[tuple[str, int, str]], visits: list[str]) -> bool:
-    """Return whether each visit has its country, and each customer's visits are in order."""
+    """Return whether visits have the right countries, in order by customer."""
     last: dict[str, int] = {}
     for customer, visit, country in found:
         if country != country_of(customer):

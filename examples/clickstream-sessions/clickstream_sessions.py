@@ -5,8 +5,8 @@
 
 A visit ends after half an hour without clicks of the visitor. It is emitted once, when it is
 complete, with its first and last page, the number of pages and its duration. A table counts the
-visits by last page. With --demo, it runs in the test driver, without Kafka or Spark: it generates
-the clicks of a day, some of them late, and compares the visits with plain Python.
+visits by last page. With --demo, the program runs in the test driver, without Kafka or Spark: it
+generates the clicks of a day, some of them late, and compares the visits with plain Python.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def complete(visitor: Windowed[str], pages: Pages) -> tuple[str, Visit]:
 
 
 def sessions() -> Topology:
-    """Build a topology that groups clicks into visits, and counts the last pages of visits."""
+    """Build a topology that groups clicks into visits, and counts last pages."""
     builder = StreamsBuilder()
     visits = (
         builder.stream(
@@ -103,7 +103,10 @@ def sessions() -> Topology:
 
 
 def sample_clicks() -> list[tuple[str, Click]]:
-    """Generate the clicks of a day in order of arrival, some of them up to two minutes late."""
+    """Generate the clicks of a day in order of arrival.
+
+    Some of them are up to two minutes late.
+    """
     rng = random.Random(5)
     arrivals = []
     for number in range(80):

@@ -23,7 +23,10 @@ MINUTE_MS = 60_000
 
 
 def visits(clicks: Sequence[tuple[int, str]]) -> list[Visit]:
-    """Return the visits of one visitor, completed by a much later click of another visitor."""
+    """Return the visits of one visitor.
+
+    A much later click of another visitor completes them.
+    """
     with TopologyTestDriver(sessions()) as driver:
         topic = driver.create_input_topic(CLICKS, key=STRING, value=CLICK)
         for at_ms, page in clicks:

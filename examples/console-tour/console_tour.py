@@ -167,7 +167,7 @@ def tour(address: ServerAddress) -> int:
     dropped = wait(
         lambda: state()["totals"]["dropped_total"], lambda count: count > 0, "dropped orders"
     )
-    print(f"Dropped:        {dropped:.0f} invalid orders, kept in the topic {DEAD}")
+    print(f"Dropped:        {dropped:.0f} invalid orders, written to the topic {DEAD}")
     failures = len(state()["failures"])
     print(f"Errors:         {failures} failed threads")
     states = " → ".join(str(change["new"]) for change in running["states"])

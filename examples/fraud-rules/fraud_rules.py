@@ -3,10 +3,10 @@
     python examples/fraud-rules/fraud_rules.py --demo
     python examples/fraud-rules/fraud_rules.py --bootstrap-servers localhost:9092
 
-A rule is a function of a payment and the recent payments of the card, which are kept in a store.
+A rule is a function of a payment and the recent payments of the card, which are in a store.
 Punctuations delete the history of inactive cards, and forward the number of alerts every hour. With
---demo, it runs in the test driver, without Kafka or Spark: it generates a day of payments with some
-fraud, and checks that the rules detect exactly these cases.
+--demo, the program runs in the test driver, without Kafka or Spark: it generates a day of payments
+with some fraud, and checks that the rules detect exactly these cases.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def two_countries(now: PastPayment, before: Sequence[PastPayment]) -> bool:
 
 
 def small_then_large(now: PastPayment, before: Sequence[PastPayment]) -> bool:
-    """Return whether more than 500.00 follows at most 1.00, which is a sign of card testing."""
+    """Return whether a payment above 500.00 follows one of at most 1.00.
+
+    This is a sign of card testing.
+    """
     return now.cents > 50_000 and any(each.cents <= 100 for each in before)
 
 
@@ -148,7 +151,10 @@ def fraud_rules() -> Topology:
 
 
 def sample_payments() -> tuple[list[tuple[int, str, Payment]], set[tuple[str, str]]]:
-    """Generate a day of payments in chronological order, and the cards that violate rules."""
+    """Generate a day of payments, and the cards that violate rules.
+
+    The payments are in chronological order.
+    """
     rng = random.Random(11)
     payments = []
     for number in range(300):
@@ -178,7 +184,7 @@ def sample_payments() -> tuple[list[tuple[int, str, Payment]], set[tuple[str, st
 
 
 def demo() -> int:
-    """Process a day in the test driver; return 0 if the rules detect exactly the fraud."""
+    """Process a day in the test driver; return 0 if exactly the fraud is detected."""
     payments, fraud = sample_payments()
     with TopologyTestDriver(fraud_rules()) as driver:
         topic = driver.create_input_topic(PAYMENTS, key=STRING, value=PAYMENT)

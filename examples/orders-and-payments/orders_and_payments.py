@@ -1,13 +1,14 @@
-"""Orders and payments: joins two streams, and determines the status of each order.
+"""Orders and payments: joins two streams to get the status of each order.
 
     python examples/orders-and-payments/orders_and_payments.py --demo
     python examples/orders-and-payments/orders_and_payments.py --bootstrap-servers localhost:9092
 
-Orders and payments are in separate topics, by order number. An outer join matches those within an
-hour of each other, and detects orders without a payment and payments without an order. Its result
-is a table with the status of each order, which can be queried. Invalid records are written to a
-dead-letter topic. With --demo, the program runs in the test driver, without Kafka or Spark: it
-generates the records of an afternoon, and checks the status of each order.
+Orders and payments are in separate topics, by order number. An outer join matches each order with
+payments up to an hour later or five minutes earlier, and detects orders without a payment and
+payments without an order. Its result is a table with the status of each order, which can be
+queried. Invalid records are written to a dead-letter topic. With --demo, the program runs in
+the test driver, without Kafka or Spark: it generates the records of an afternoon, and checks the
+status of each order.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ ORDER, PAYMENT, OUTCOME = json_of(Order), json_of(Payment), json_of(Outcome)
 
 
 def outcome(order: Order | None, payment: Payment | None) -> Outcome:
-    """Return the outcome of an order and its payment, or of an unmatched order or payment."""
+    """Return the outcome of an order and its payment; one of them may be None."""
     if order is None:
         assert payment is not None
         return Outcome("no order", None, payment.cents)

@@ -3,9 +3,9 @@
     python examples/word-count/word_count.py --demo
     python examples/word-count/word_count.py --bootstrap-servers localhost:9092
 
-With --demo, it starts a broker, sends Newton's "Opticks" several times, shows the growing counts,
-and checks every count at the end (see word_count_demo.py). This takes a minute; use --lines 5000
-for a quick check of the installation.
+With --demo, the program starts a broker, sends Newton's "Opticks" several times, shows the growing
+counts, and checks every count at the end (see word_count_demo.py). This takes a minute; use --lines
+5000 for a quick check of the installation.
 """
 
 from __future__ import annotations

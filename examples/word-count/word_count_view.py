@@ -1,4 +1,4 @@
-"""The progress of the word count demo: a live table in a terminal, otherwise lines."""
+"""The progress of the demo: a live table in a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class LiveTable:
 
 
 def by_thread(tasks: list[Task]) -> dict[str, list[str]]:
-    """Return the sorted task ids of each thread, by the last part of the thread's name."""
+    """Return the sorted task ids by the last part of the thread's name."""
     threads: dict[str, list[str]] = {}
     for task in sorted(tasks, key=lambda task: (task.thread, task.task_id)):
         name = "StreamThread-" + task.thread.rpartition("StreamThread-")[2]

@@ -100,13 +100,13 @@ static PyObject *timed(PyObject *value, PyObject *timestamp) {
 
 PyObject *with_times(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *given_values, *given_timestamps;
-    if (!PyArg_ParseTuple(arguments, "OO", &given_values, &given_timestamps)) {
+    PyObject *values_argument, *timestamps_argument;
+    if (!PyArg_ParseTuple(arguments, "OO", &values_argument, &timestamps_argument)) {
         return NULL;
     }
     /* Copy the arguments, so that no other code can modify them meanwhile. */
-    PyObject *values = PySequence_Tuple(given_values), *all = NULL;
-    PyObject *timestamps = values == NULL ? NULL : PySequence_Tuple(given_timestamps);
+    PyObject *values = PySequence_Tuple(values_argument), *all = NULL;
+    PyObject *timestamps = values == NULL ? NULL : PySequence_Tuple(timestamps_argument);
     if (timestamps != NULL) {
         Py_ssize_t count = PyTuple_Size(values);
         if (PyTuple_Size(timestamps) != count) {

@@ -1,8 +1,49 @@
 #include "client.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- librdkafka's functions */
+
+Librdkafka kafka;
+
+static int has_plugins(char *reason, size_t size) {
+    char features[1024];
+    size_t length = sizeof(features);
+    rd_kafka_conf_t *conf = kafka.conf_new();
+    int found = kafka.conf_get(conf, "builtin.features", features, &length) == CONF_OK;
+    kafka.conf_destroy(conf);
+    if (!found || strstr(features, "plugins") == NULL) {
+        snprintf(reason, size, "this librdkafka is built without plugins");
+        return 0;
+    }
+    return 1;
+}
+
+int find_librdkafka(const char *library, char *reason, size_t size) {
+    /* The library is already loaded, so this only finds it; it stays loaded until the process
+     * ends. */
+    void *handle = dlopen(library, RTLD_NOW);
+    if (handle == NULL) {
+        snprintf(reason, size, "%s cannot be loaded: %s", library, dlerror());
+        return 0;
+    }
+    /* dlsym also searches the dependencies of the library, but nothing else. POSIX requires that an
+     * object pointer can hold the address of a function; C has no cast for this. */
+#define FOUND(result, name, arguments)                                                             \
+    *(void **)(&kafka.name) = dlsym(handle, "rd_kafka_" #name);                                    \
+    if (kafka.name == NULL) {                                                                      \
+        snprintf(reason, size, "confluent-kafka's librdkafka does not export rd_kafka_" #name);      \
+        return 0;                                                                                  \
+    }
+    LIBRDKAFKA_FUNCTIONS(FOUND)
+#undef FOUND
+    return has_plugins(reason, size);
+}
+
+/* ---- clients */
 
 #define NAME "millstream"
 #define FIRST_BUCKETS 64
@@ -15,7 +56,7 @@ static _Thread_local int is_ignored;
 /* The client from which this thread is reading, which collects errors. */
 static _Thread_local Client *reading;
 /* confluent-kafka's error callback, which is the same for all of its clients. */
-static error_function *first_told;
+static error_function *original_callback;
 
 int ignore_acknowledgements(int ignored) {
     int before = is_ignored;
@@ -23,7 +64,7 @@ int ignore_acknowledgements(int ignored) {
     return before;
 }
 
-void keep_told(Client *client) { reading = client; }
+void collect_events(Client *client) { reading = client; }
 
 Client *take_newest_client(void) {
     Client *client = newest;
@@ -41,8 +82,8 @@ static Client *allocated(void) {
     if (client == NULL) {
         return NULL;
     }
-    client->places = calloc(FIRST_BUCKETS, sizeof(*client->places));
-    if (client->places == NULL) {
+    client->offsets = calloc(FIRST_BUCKETS, sizeof(*client->offsets));
+    if (client->offsets == NULL) {
         free(client);
         return NULL;
     }
@@ -74,20 +115,20 @@ static Client *new_client(rd_kafka_t *rk) {
 static void on_error(rd_kafka_t *rk, int error, const char *reason, void *opaque) {
     Client *client = reading;
     if (client == NULL) {
-        first_told(rk, error, reason, opaque);
+        original_callback(rk, error, reason, opaque);
         return;
     }
     pthread_mutex_lock(&client->lock);
-    if (client->told_count < MOST_TOLD) {
-        client->told[client->told_count].error = error;
-        client->told[client->told_count].reason = strdup(reason == NULL ? "" : reason);
-        client->told_count++;
+    if (client->event_count < MAX_EVENTS) {
+        client->events[client->event_count].error = error;
+        client->events[client->event_count].reason = strdup(reason == NULL ? "" : reason);
+        client->event_count++;
     }
     pthread_mutex_unlock(&client->lock);
 }
 
 /* Errors of topics are queued with the records of their partitions, and reported by the reader. */
-static void hear_errors(const rd_kafka_conf_t *conf) {
+static void replace_error_callback(const rd_kafka_conf_t *conf) {
     char text[64];
     size_t size = sizeof(text);
     void *function = NULL;
@@ -95,43 +136,43 @@ static void hear_errors(const rd_kafka_conf_t *conf) {
         function == NULL) {
         return;
     }
-    error_function *told;
-    memcpy(&told, &function, sizeof(told));
-    if (told != on_error) {
-        first_told = told;
+    error_function *callback;
+    memcpy(&callback, &function, sizeof(callback));
+    if (callback != on_error) {
+        original_callback = callback;
         /* This is the client's own copy of the configuration, which no thread reads yet. */
         kafka.conf_set_error_cb((rd_kafka_conf_t *)conf, on_error);
     }
 }
 
-static void forget_told(Client *client) {
-    for (size_t index = 0; index < client->told_count; index++) {
-        free(client->told[index].reason);
+static void drop_events(Client *client) {
+    for (size_t index = 0; index < client->event_count; index++) {
+        free(client->events[index].reason);
     }
-    client->told_count = 0;
+    client->event_count = 0;
 }
 
-static void forget_locked(Client *client) {
-    forget_told(client);
+static void reset_locked(Client *client) {
+    drop_events(client);
     for (size_t bucket = 0; bucket < client->buckets; bucket++) {
-        for (Place *place = client->places[bucket], *next; place != NULL; place = next) {
-            next = place->next;
-            free(place);
+        for (PartitionOffset *slot = client->offsets[bucket], *next; slot != NULL; slot = next) {
+            next = slot->next;
+            free(slot);
         }
-        client->places[bucket] = NULL;
+        client->offsets[bucket] = NULL;
     }
     client->count = 0;
     client->last = NULL;
-    for (size_t index = 0; index < MOST_FAILURES; index++) {
+    for (size_t index = 0; index < MAX_FAILURES; index++) {
         free(client->failures[index].topic);
         client->failures[index].topic = NULL;
     }
     client->failed = 0;
 }
 
-void forget_deliveries(Client *client) {
+void reset_deliveries(Client *client) {
     pthread_mutex_lock(&client->lock);
-    forget_locked(client);
+    reset_locked(client);
     pthread_mutex_unlock(&client->lock);
 }
 
@@ -140,7 +181,7 @@ void release_client(Client *client) {
     int is_unused = --client->references == 0;
     if (is_unused) {
         client->rk = NULL;
-        forget_locked(client);
+        reset_locked(client);
     }
     pthread_mutex_unlock(&client->lock);
     if (is_unused) {
@@ -209,58 +250,58 @@ static uint64_t hash_of(const char *topic, int32_t partition) {
     return (hash ^ (uint32_t)partition) * 1099511628211u;
 }
 
-static int is_at(const Place *place, const char *topic, int32_t partition) {
-    return place->partition == partition && strcmp(place->topic, topic) == 0;
+static int is_for(const PartitionOffset *slot, const char *topic, int32_t partition) {
+    return slot->partition == partition && strcmp(slot->topic, topic) == 0;
 }
 
 /* Doubles the number of buckets, if memory allows. */
-static void spread(Client *client) {
+static void add_buckets(Client *client) {
     size_t buckets = client->buckets * 2;
-    Place **places = calloc(buckets, sizeof(*places));
-    if (places == NULL) {
+    PartitionOffset **offsets = calloc(buckets, sizeof(*offsets));
+    if (offsets == NULL) {
         return;
     }
     for (size_t bucket = 0; bucket < client->buckets; bucket++) {
-        for (Place *place = client->places[bucket], *next; place != NULL; place = next) {
-            next = place->next;
-            Place **first = &places[place->hash & (buckets - 1)];
-            place->next = *first;
-            *first = place;
+        for (PartitionOffset *slot = client->offsets[bucket], *next; slot != NULL; slot = next) {
+            next = slot->next;
+            PartitionOffset **first = &offsets[slot->hash & (buckets - 1)];
+            slot->next = *first;
+            *first = slot;
         }
     }
-    free(client->places);
-    client->places = places;
+    free(client->offsets);
+    client->offsets = offsets;
     client->buckets = buckets;
 }
 
 /* Returns the slot for a partition's offset; NULL if out of memory. */
-static Place *place_of(Client *client, const char *topic, int32_t partition) {
+static PartitionOffset *slot_of(Client *client, const char *topic, int32_t partition) {
     /* Reports arrive in batches, each of one partition. */
-    if (client->last != NULL && is_at(client->last, topic, partition)) {
+    if (client->last != NULL && is_for(client->last, topic, partition)) {
         return client->last;
     }
     uint64_t hash = hash_of(topic, partition);
-    Place *place = client->places[hash & (client->buckets - 1)];
-    while (place != NULL && !(place->hash == hash && is_at(place, topic, partition))) {
-        place = place->next;
+    PartitionOffset *slot = client->offsets[hash & (client->buckets - 1)];
+    while (slot != NULL && !(slot->hash == hash && is_for(slot, topic, partition))) {
+        slot = slot->next;
     }
-    if (place == NULL) {
+    if (slot == NULL) {
         size_t length = strlen(topic) + 1;
-        place = malloc(sizeof(*place) + length);
-        if (place == NULL) {
+        slot = malloc(sizeof(*slot) + length);
+        if (slot == NULL) {
             return NULL;
         }
         if (client->count++ >= client->buckets) {
-            spread(client);
+            add_buckets(client);
         }
-        memcpy(place->topic, topic, length);
-        place->hash = hash;
-        place->partition = partition;
-        place->next = client->places[hash & (client->buckets - 1)];
-        client->places[hash & (client->buckets - 1)] = place;
+        memcpy(slot->topic, topic, length);
+        slot->hash = hash;
+        slot->partition = partition;
+        slot->next = client->offsets[hash & (client->buckets - 1)];
+        client->offsets[hash & (client->buckets - 1)] = slot;
     }
-    client->last = place;
-    return place;
+    client->last = slot;
+    return slot;
 }
 
 static void note_failure(Client *client, const rd_kafka_message_t *message) {
@@ -268,7 +309,7 @@ static void note_failure(Client *client, const rd_kafka_message_t *message) {
         /* Deliberately dropped. */
         return;
     }
-    if (client->failed < MOST_FAILURES) {
+    if (client->failed < MAX_FAILURES) {
         Failure *failure = &client->failures[client->failed];
         failure->error = message->err;
         failure->partition = message->partition;
@@ -293,9 +334,9 @@ static rd_kafka_resp_err_t on_acknowledgement(rd_kafka_t *rk, rd_kafka_message_t
     } else if (message->offset >= 0) {
         /* The offset is negative after a lost response: the record exists, but only an earlier
          * offset is certain. */
-        Place *place = place_of(client, kafka.topic_name(message->rkt), message->partition);
-        if (place != NULL) {
-            place->offset = message->offset;
+        PartitionOffset *slot = slot_of(client, kafka.topic_name(message->rkt), message->partition);
+        if (slot != NULL) {
+            slot->offset = message->offset;
         }
     }
     pthread_mutex_unlock(&client->lock);
@@ -320,7 +361,7 @@ static rd_kafka_resp_err_t on_new(rd_kafka_t *rk, const rd_kafka_conf_t *conf, v
     if (kafka.interceptor_add_on_acknowledgement(rk, NAME, on_acknowledgement, client) == ERROR_NONE) {
         client->references++;
         newest = client;
-        hear_errors(conf);
+        replace_error_callback(conf);
     }
     return ERROR_NONE;
 }

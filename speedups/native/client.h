@@ -9,17 +9,17 @@
 #include "librdkafka.h"
 
 /* The maximum number of failures with details; further failures are only counted. */
-#define MOST_FAILURES 64
+#define MAX_FAILURES 64
 /* The maximum number of events during one read; further events are dropped. */
-#define MOST_TOLD 16
+#define MAX_EVENTS 16
 
-typedef struct Place {
-    struct Place *next;
+typedef struct PartitionOffset {
+    struct PartitionOffset *next;
     uint64_t hash;
     int32_t partition;
     int64_t offset;
     char topic[];
-} Place;
+} PartitionOffset;
 
 typedef struct {
     rd_kafka_resp_err_t error;
@@ -31,7 +31,7 @@ typedef struct {
 typedef struct {
     rd_kafka_resp_err_t error;
     char *reason;
-} Told;
+} ClientEvent;
 
 typedef struct Topic {
     struct Topic *next;
@@ -52,16 +52,16 @@ typedef struct Client {
     rd_kafka_queue_t *queue;
     Topic *topics;
     /* The last acknowledged offset of each partition. */
-    Place **places;
+    PartitionOffset **offsets;
     size_t buckets;
     size_t count;
-    Place *last;
+    PartitionOffset *last;
     /* The number of failed records since the failures were last taken, and details of the first. */
     size_t failed;
-    Failure failures[MOST_FAILURES];
+    Failure failures[MAX_FAILURES];
     /* Events during this thread's current read. */
-    size_t told_count;
-    Told told[MOST_TOLD];
+    size_t event_count;
+    ClientEvent events[MAX_EVENTS];
 } Client;
 
 /* Returns the client that this thread created last, which the caller then owns; NULL if there is
@@ -77,7 +77,7 @@ void end_call(Client *client);
 
 /* Collects the client's events on this thread, until a call with NULL, instead of forwarding them
  * to confluent-kafka, whose callbacks may only be called within its own calls. */
-void keep_told(Client *client);
+void collect_events(Client *client);
 
 /* Releases the queue and the topics of the client; librdkafka's client must still exist. */
 void free_handles(Client *client);
@@ -87,6 +87,6 @@ void free_handles(Client *client);
 int ignore_acknowledgements(int ignored);
 
 /* Resets acknowledged offsets and failures. */
-void forget_deliveries(Client *client);
+void reset_deliveries(Client *client);
 
 #endif

@@ -6,11 +6,11 @@
 #include "python.h"
 
 /* The maximum number of messages per call; the caller repeats the call for more. */
-#define MOST_MESSAGES 65536
+#define MAX_MESSAGES 65536
 /* Keys, values, timestamps, offsets and headers. */
 #define COLUMNS 5
 /* The partition number of client events; other partition numbers are never less than -1. */
-#define OF_CLIENT (-2)
+#define CLIENT_PARTITION (-2)
 
 PyObject *open_queue(ClientObject *self, PyObject *unused) {
     (void)unused;
@@ -24,7 +24,7 @@ PyObject *open_queue(ClientObject *self, PyObject *unused) {
     }
     end_call(client);
     if (!is_consumer) {
-        PyErr_SetString(PyExc_RuntimeError, "only a consumer has a queue of records");
+        PyErr_SetString(PyExc_RuntimeError, "only consumers can read records");
     }
     return none_unless(!is_consumer);
 }
@@ -36,7 +36,7 @@ PyObject *forward(ClientObject *self, PyObject *arguments) {
         return NULL;
     }
     if (partition < 0) {
-        return PyErr_Format(PyExc_ValueError, "a partition is not negative, as %d is", partition);
+        return PyErr_Format(PyExc_ValueError, "partition %d is negative", partition);
     }
     if (!enter(self)) {
         return NULL;
@@ -50,7 +50,7 @@ PyObject *forward(ClientObject *self, PyObject *arguments) {
     }
     end_call(client);
     if (from == NULL) {
-        PyErr_Format(PyExc_RuntimeError, "there is no queue for %s-%d", topic, partition);
+        PyErr_Format(PyExc_RuntimeError, "partition %s-%d has no queue", topic, partition);
         return NULL;
     }
     Py_RETURN_NONE;
@@ -92,10 +92,10 @@ static PyObject *headers_of(const rd_kafka_message_t *message) {
 
 /* Returns a list with an object for each message; `made` returns NULL with an exception. */
 static PyObject *column(rd_kafka_message_t **messages, Py_ssize_t count,
-                        PyObject *(*made)(const rd_kafka_message_t *)) {
+                        PyObject *(*make)(const rd_kafka_message_t *)) {
     PyObject *list = PyList_New(count);
     for (Py_ssize_t index = 0; list != NULL && index < count; index++) {
-        PyObject *item = made(messages[index]);
+        PyObject *item = make(messages[index]);
         if (item == NULL || PyList_SetItem(list, index, item) < 0) {
             Py_CLEAR(list);
         }
@@ -135,13 +135,13 @@ static PyObject *run_of(rd_kafka_message_t **messages, Py_ssize_t count) {
     const rd_kafka_message_t *first = messages[0], *last = messages[count - 1];
     /* Offsets ascend, so there are no gaps if their range is as long as the number of records. */
     int has_gaps = last->offset - first->offset + 1 != count;
-    PyObject *(*const made[COLUMNS])(const rd_kafka_message_t *) = {
+    PyObject *(*const make[COLUMNS])(const rd_kafka_message_t *) = {
         key_of, value_of, timestamp_of, has_gaps ? offset_of : NULL,
         have_headers(messages, count) ? headers_of : NULL};
     PyObject *columns[COLUMNS] = {NULL}, *run = NULL;
     int failed = 0;
     for (int number = 0; !failed && number < COLUMNS; number++) {
-        columns[number] = made[number] == NULL ? Py_NewRef(Py_None) : column(messages, count, made[number]);
+        columns[number] = make[number] == NULL ? Py_NewRef(Py_None) : column(messages, count, make[number]);
         failed = columns[number] == NULL;
     }
     if (!failed) {
@@ -157,9 +157,9 @@ static PyObject *run_of(rd_kafka_message_t **messages, Py_ssize_t count) {
 
 static PyObject *event_of(const rd_kafka_message_t *message) {
     const char *topic = message->rkt == NULL ? NULL : kafka.topic_name(message->rkt);
-    const char *told = kafka.message_errstr(message);
+    const char *text = kafka.message_errstr(message);
     return Py_BuildValue("(iNziL)", message->err,
-                         PyUnicode_DecodeUTF8(told, (Py_ssize_t)strlen(told), "replace"), topic,
+                         PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"), topic,
                          (int)message->partition, (long long)message->offset);
 }
 
@@ -170,7 +170,7 @@ static int append(PyObject *list, PyObject *item) {
 }
 
 /* Consecutive messages of one partition become one run. */
-static int sort_out(rd_kafka_message_t **messages, Py_ssize_t count, PyObject *runs, PyObject *events) {
+static int group_messages(rd_kafka_message_t **messages, Py_ssize_t count, PyObject *runs, PyObject *events) {
     Py_ssize_t begin = 0;
     while (begin < count) {
         const rd_kafka_message_t *first = messages[begin];
@@ -193,48 +193,48 @@ static int sort_out(rd_kafka_message_t **messages, Py_ssize_t count, PyObject *r
     return 0;
 }
 
-static Py_ssize_t taken(Client *client, rd_kafka_message_t **messages, size_t most, int timeout_ms) {
-    keep_told(client);
+static Py_ssize_t read_messages(Client *client, rd_kafka_message_t **messages, size_t max_messages, int timeout_ms) {
+    collect_events(client);
     /* With a timeout, a larger maximum would wait for that many messages. */
     ssize_t count = kafka.consume_batch_queue(client->queue, timeout_ms, messages, 1);
-    if (count == 1 && most > 1) {
-        ssize_t more = kafka.consume_batch_queue(client->queue, 0, messages + 1, most - 1);
+    if (count == 1 && max_messages > 1) {
+        ssize_t more = kafka.consume_batch_queue(client->queue, 0, messages + 1, max_messages - 1);
         count += more > 0 ? more : 0;
     }
-    keep_told(NULL);
+    collect_events(NULL);
     return count;
 }
 
-/* Appends the client's own events during the read, with the partition OF_CLIENT and no topic. */
-static int take_told(Client *client, PyObject *events) {
-    Told told[MOST_TOLD];
+/* Appends the client's own events during the read, with the partition CLIENT_PARTITION and no topic. */
+static int take_events(Client *client, PyObject *events) {
+    ClientEvent collected[MAX_EVENTS];
     pthread_mutex_lock(&client->lock);
-    size_t count = client->told_count;
-    memcpy(told, client->told, count * sizeof(*told));
-    client->told_count = 0;
+    size_t count = client->event_count;
+    memcpy(collected, client->events, count * sizeof(*collected));
+    client->event_count = 0;
     pthread_mutex_unlock(&client->lock);
     int failed = 0;
     for (size_t index = 0; index < count; index++) {
-        const char *reason = told[index].reason == NULL ? "" : told[index].reason;
+        const char *reason = collected[index].reason == NULL ? "" : collected[index].reason;
         if (!failed) {
-            failed = append(events, Py_BuildValue("(iNziL)", told[index].error,
+            failed = append(events, Py_BuildValue("(iNziL)", collected[index].error,
                                                   PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason),
                                                                        "replace"),
-                                                  NULL, OF_CLIENT, -1LL));
+                                                  NULL, CLIENT_PARTITION, -1LL));
         }
-        free(told[index].reason);
+        free(collected[index].reason);
     }
     return failed;
 }
 
 PyObject *read_columns(ClientObject *self, PyObject *arguments) {
-    Py_ssize_t most;
+    Py_ssize_t max_messages;
     int timeout_ms;
-    if (!PyArg_ParseTuple(arguments, "ni", &most, &timeout_ms)) {
+    if (!PyArg_ParseTuple(arguments, "ni", &max_messages, &timeout_ms)) {
         return NULL;
     }
-    most = most < 1 ? 1 : most > MOST_MESSAGES ? MOST_MESSAGES : most;
-    rd_kafka_message_t **messages = PyMem_Malloc((size_t)most * sizeof(*messages));
+    max_messages = max_messages < 1 ? 1 : max_messages > MAX_MESSAGES ? MAX_MESSAGES : max_messages;
+    rd_kafka_message_t **messages = PyMem_Malloc((size_t)max_messages * sizeof(*messages));
     if (messages == NULL) {
         return PyErr_NoMemory();
     }
@@ -244,12 +244,12 @@ PyObject *read_columns(ClientObject *self, PyObject *arguments) {
         Py_ssize_t count = -1;
         if (client->queue != NULL) {
             Py_BEGIN_ALLOW_THREADS;
-            count = taken(client, messages, (size_t)most, timeout_ms);
+            count = read_messages(client, messages, (size_t)max_messages, timeout_ms);
             Py_END_ALLOW_THREADS;
         }
         if (count < 0) {
-            PyErr_Format(PyExc_RuntimeError, "nothing can be read: %s", kafka.err2str(kafka.last_error()));
-        } else if (sort_out(messages, count, runs, events) == 0 && take_told(client, events) == 0) {
+            PyErr_Format(PyExc_RuntimeError, "reading failed: %s", kafka.err2str(kafka.last_error()));
+        } else if (group_messages(messages, count, runs, events) == 0 && take_events(client, events) == 0) {
             found = PyTuple_Pack(2, runs, events);
         }
         Py_BEGIN_ALLOW_THREADS;

@@ -3,46 +3,46 @@
 #include "python.h"
 
 /* The maximum depth of nested calls before objects are queued. */
-#define MOST_NESTED 50
+#define MAX_NESTED 50
 
 typedef struct {
     PyObject *object;
     void (*free_one)(PyObject *object);
-} Waiting;
+} Queued;
 
 /* Each thread frees its own chains, because the GIL may be released within a chain. */
 static _Thread_local int nested;
-static _Thread_local Waiting *waiting;
-static _Thread_local size_t count, room;
+static _Thread_local Queued *queue;
+static _Thread_local size_t count, capacity;
 
 /* Queues an object for later; returns 0 if out of memory. */
-static int waits(PyObject *object, void (*free_one)(PyObject *object)) {
-    if (count == room) {
-        size_t more = room == 0 ? 64 : room * 2;
-        Waiting *larger = PyMem_Realloc(waiting, more * sizeof(*larger));
+static int enqueue(PyObject *object, void (*free_one)(PyObject *object)) {
+    if (count == capacity) {
+        size_t larger_capacity = capacity == 0 ? 64 : capacity * 2;
+        Queued *larger = PyMem_Realloc(queue, larger_capacity * sizeof(*larger));
         if (larger == NULL) {
             return 0;
         }
-        waiting = larger;
-        room = more;
+        queue = larger;
+        capacity = larger_capacity;
     }
-    waiting[count++] = (Waiting){object, free_one};
+    queue[count++] = (Queued){object, free_one};
     return 1;
 }
 
 void free_flat(PyObject *object, void (*free_one)(PyObject *object)) {
-    if (nested >= MOST_NESTED && waits(object, free_one)) {
+    if (nested >= MAX_NESTED && enqueue(object, free_one)) {
         return;
     }
     nested++;
     free_one(object);
     while (nested == 1 && count > 0) {
-        Waiting next = waiting[--count];
+        Queued next = queue[--count];
         next.free_one(next.object);
     }
-    if (--nested == 0 && room > 0) {
-        PyMem_Free(waiting);
-        waiting = NULL;
-        room = 0;
+    if (--nested == 0 && capacity > 0) {
+        PyMem_Free(queue);
+        queue = NULL;
+        capacity = 0;
     }
 }

@@ -15,7 +15,7 @@ static PyObject *entry_type;
 
 Entry *as_entry(PyObject *object) {
     if ((PyObject *)Py_TYPE(object) != entry_type) {
-        PyErr_Format(PyExc_TypeError, "a CachedEntry is needed, not %R", Py_TYPE(object));
+        PyErr_Format(PyExc_TypeError, "expected a CachedEntry, not %R", Py_TYPE(object));
         return NULL;
     }
     return (Entry *)object;
@@ -24,7 +24,7 @@ Entry *as_entry(PyObject *object) {
 PyObject *key_of_entry(Entry *entry) {
     PyObject *key_bytes = held(entry->key_bytes);
     if (key_bytes == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "an entry has no key: its key_bytes were deleted");
+        PyErr_SetString(PyExc_AttributeError, "the entry has no key, because its key_bytes were deleted");
     }
     return key_bytes;
 }
@@ -109,7 +109,7 @@ static void free_entry(PyObject *self) { free_flat(self, free_one); }
 
 static PyObject *change(Entry *self, PyObject *const *arguments, Py_ssize_t count) {
     if (count != 6) {
-        return PyErr_Format(PyExc_TypeError, "a change has 6 arguments, not %zd", count);
+        return PyErr_Format(PyExc_TypeError, "change() takes 6 arguments, not %zd", count);
     }
     long long timestamp, seq, offset;
     if (as_number(arguments[1], &timestamp) < 0 || as_number(arguments[2], &seq) < 0 ||
@@ -173,7 +173,7 @@ static int put_cells(Entry *entry, PyObject **columns, Py_ssize_t index) {
 PyObject *columns_of(PyObject *module, PyObject *entries) {
     (void)module;
     if (!PyList_Check(entries)) {
-        return PyErr_Format(PyExc_TypeError, "a list of entries is needed, not %R", entries);
+        return PyErr_Format(PyExc_TypeError, "expected a list of entries, not %R", entries);
     }
     Py_ssize_t count = PyList_Size(entries);
     PyObject *columns[COLUMNS] = {NULL}, *result = NULL;
@@ -208,13 +208,13 @@ static int size_with(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, 
 
 /* Marks an entry as flushed, with its new stored value, and adds its growth in bytes to `grown`: 0,
  * or -1 with an exception. */
-static int settle(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, PyObject *nothing, long long *grown) {
+static int flushed(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, PyObject *nothing, long long *grown) {
     long long size, growth;
     if (size_with(entry, stored, overhead_bytes, &size) < 0) {
         return -1;
     }
     if (__builtin_sub_overflow(size, entry->size, &growth)) {
-        PyErr_SetString(PyExc_OverflowError, "the size of an entry does not fit 64 bits");
+        PyErr_SetString(PyExc_OverflowError, "the size of an entry exceeds 64 bits");
         return -1;
     }
     if (add_number(grown, growth) < 0) {
@@ -232,7 +232,7 @@ static int settle(Entry *entry, PyObject *stored, Py_ssize_t overhead_bytes, PyO
     return 0;
 }
 
-PyObject *settle_entries(PyObject *module, PyObject *arguments) {
+PyObject *mark_flushed(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *entries, *stored;
     Py_ssize_t overhead_bytes;
@@ -242,7 +242,7 @@ PyObject *settle_entries(PyObject *module, PyObject *arguments) {
     }
     Py_ssize_t count = PyList_Size(entries);
     if (PyList_Size(stored) != count) {
-        return PyErr_Format(PyExc_ValueError, "there are %zd entries and %zd values", count, PyList_Size(stored));
+        return PyErr_Format(PyExc_ValueError, "there are %zd entries, but %zd values", count, PyList_Size(stored));
     }
     PyObject *nothing = PyTuple_New(0);
     int failed = nothing == NULL;
@@ -250,7 +250,7 @@ PyObject *settle_entries(PyObject *module, PyObject *arguments) {
         PyObject *object = list_item(entries, index);
         PyObject *value = object == NULL ? NULL : list_item(stored, index);
         Entry *entry = value == NULL ? NULL : as_entry(object);
-        failed = entry == NULL || settle(entry, value, overhead_bytes, nothing, &grown) < 0;
+        failed = entry == NULL || flushed(entry, value, overhead_bytes, nothing, &grown) < 0;
         Py_XDECREF(object);
         Py_XDECREF(value);
     }

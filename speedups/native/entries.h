@@ -54,7 +54,7 @@ static inline void prefetch_objects(Entry *entry) {
 }
 
 /* The `used_seq` of an entry that was removed from its cache. */
-#define GONE (-1)
+#define REMOVED (-1)
 
 /* Sets a new value of an entry, with the context of the record; returns whether the entry was
  * unchanged before. The caller owns the entry and the objects. */

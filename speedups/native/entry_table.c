@@ -15,7 +15,7 @@ static PyObject *table_type;
 
 EntryTable *as_table(PyObject *object) {
     if ((PyObject *)Py_TYPE(object) != table_type) {
-        PyErr_Format(PyExc_TypeError, "an EntryTable is needed, not %R", Py_TYPE(object));
+        PyErr_Format(PyExc_TypeError, "expected an EntryTable, not %R", Py_TYPE(object));
         return NULL;
     }
     return (EntryTable *)object;
@@ -26,7 +26,7 @@ EntryTable *as_table(PyObject *object) {
 /* Returns the hash of a key; -1 with an exception. */
 static Py_hash_t hash_of(PyObject *key) {
     if (!PyBytes_Check(key)) {
-        PyErr_Format(PyExc_TypeError, "a key is bytes, not %R", Py_TYPE(key));
+        PyErr_Format(PyExc_TypeError, "keys must be bytes, not %R", Py_TYPE(key));
         return -1;
     }
     return PyObject_Hash(key);
@@ -45,7 +45,7 @@ int find_entry(EntryTable *self, PyObject *key, Entry **found) {
 }
 
 /* Ensures room for one more entry: 0, or -1 with an exception. */
-static int make_room(EntryTable *self) {
+static int reserve_slot(EntryTable *self) {
     size_t size = self->slots == NULL ? 0 : self->mask + 1;
     if ((self->count + 1) * 3 <= size * 2) {
         return 0;
@@ -88,11 +88,11 @@ static void free_slot(EntryTable *self, Slot *slot) {
 int put_entry(EntryTable *self, PyObject *key, PyObject *object) {
     Py_hash_t hash = hash_of(key);
     Entry *entry = hash == -1 ? NULL : as_entry(object);
-    if (entry == NULL || make_room(self) < 0) {
+    if (entry == NULL || reserve_slot(self) < 0) {
         return -1;
     }
     if (!has_key(entry, key)) {
-        PyErr_SetString(PyExc_ValueError, "an entry is put under another key than its own");
+        PyErr_SetString(PyExc_ValueError, "the key differs from the key of its entry");
         return -1;
     }
     Slot *slot = slot_of(self, key, hash);
@@ -120,7 +120,7 @@ int take_entry(EntryTable *self, PyObject *key, PyObject **taken) {
 
 /* ---- a mapping */
 
-static PyObject *missing(PyObject *key) {
+static PyObject *raise_missing(PyObject *key) {
     PyErr_SetObject(PyExc_KeyError, key);
     return NULL;
 }
@@ -137,7 +137,7 @@ static int contains(EntryTable *self, PyObject *key) {
 static PyObject *item(EntryTable *self, PyObject *key) {
     Entry *entry;
     int found = find_entry(self, key, &entry);
-    return found == 0 ? missing(key) : (PyObject *)entry;
+    return found == 0 ? raise_missing(key) : (PyObject *)entry;
 }
 
 static int set_item(EntryTable *self, PyObject *key, PyObject *entry) {
@@ -147,41 +147,41 @@ static int set_item(EntryTable *self, PyObject *key, PyObject *entry) {
     PyObject *taken;
     int found = take_entry(self, key, &taken);
     if (found == 0) {
-        missing(key);
+        raise_missing(key);
     }
     Py_XDECREF(taken);
     return found > 0 ? 0 : -1;
 }
 
 /* Parses a key and a default; 0 with an exception. */
-static int asked(PyObject *const *arguments, Py_ssize_t count, PyObject **otherwise) {
+static int parse_key(PyObject *const *arguments, Py_ssize_t count, PyObject **default_value) {
     if (count < 1 || count > 2) {
-        PyErr_SetString(PyExc_TypeError, "a key is needed, and what to give without it at most");
+        PyErr_SetString(PyExc_TypeError, "expected a key and an optional default");
         return 0;
     }
-    *otherwise = count == 2 ? arguments[1] : NULL;
+    *default_value = count == 2 ? arguments[1] : NULL;
     return 1;
 }
 
 static PyObject *get(EntryTable *self, PyObject *const *arguments, Py_ssize_t count) {
-    PyObject *otherwise;
-    if (!asked(arguments, count, &otherwise)) {
+    PyObject *default_value;
+    if (!parse_key(arguments, count, &default_value)) {
         return NULL;
     }
     Entry *entry;
     int found = find_entry(self, arguments[0], &entry);
-    return found == 0 ? Py_NewRef(otherwise == NULL ? Py_None : otherwise) : (PyObject *)entry;
+    return found == 0 ? Py_NewRef(default_value == NULL ? Py_None : default_value) : (PyObject *)entry;
 }
 
 static PyObject *pop(EntryTable *self, PyObject *const *arguments, Py_ssize_t count) {
-    PyObject *otherwise;
-    if (!asked(arguments, count, &otherwise)) {
+    PyObject *default_value;
+    if (!parse_key(arguments, count, &default_value)) {
         return NULL;
     }
     PyObject *entry;
     int found = take_entry(self, arguments[0], &entry);
     if (found == 0) {
-        return otherwise == NULL ? missing(arguments[0]) : Py_NewRef(otherwise);
+        return default_value == NULL ? raise_missing(arguments[0]) : Py_NewRef(default_value);
     }
     return entry;
 }
@@ -189,7 +189,7 @@ static PyObject *pop(EntryTable *self, PyObject *const *arguments, Py_ssize_t co
 /* Adds a key and an entry from a tuple: 0, or -1 with an exception. */
 static int put_pair(EntryTable *self, PyObject *pair) {
     if (!PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
-        PyErr_SetString(PyExc_TypeError, "keys and entries come as tuples of two");
+        PyErr_SetString(PyExc_TypeError, "expected tuples of a key and an entry");
         return -1;
     }
     PyObject *key = tuple_item(pair, 0), *entry = tuple_item(pair, 1);
@@ -256,7 +256,7 @@ static int remove_one(EntryTable *table, PyObject *entries, Py_ssize_t index, Py
     PyObject *key = entry == NULL ? NULL : key_of_entry(entry);
     int found = key == NULL || add_number(size, entry->size) < 0 ? -1 : take_entry(table, key, &taken);
     if (found >= 0) {
-        entry->used_seq = GONE;
+        entry->used_seq = REMOVED;
     }
     if (found == 0) {
         found = PyList_Append(others, object);
@@ -269,11 +269,11 @@ static int remove_one(EntryTable *table, PyObject *entries, Py_ssize_t index, Py
 
 PyObject *remove_entries(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *given, *entries;
-    if (!PyArg_ParseTuple(arguments, "OO!", &given, &PyList_Type, &entries)) {
+    PyObject *argument, *entries;
+    if (!PyArg_ParseTuple(arguments, "OO!", &argument, &PyList_Type, &entries)) {
         return NULL;
     }
-    EntryTable *table = as_table(given);
+    EntryTable *table = as_table(argument);
     PyObject *others = table == NULL ? NULL : PyList_New(0);
     long long size = 0;
     int failed = others == NULL;
@@ -305,11 +305,11 @@ static PyObject *values(EntryTable *self, PyObject *unused) {
 }
 
 /* Lists an object for each entry; `made` returns NULL with an exception. */
-static PyObject *all(EntryTable *self, PyObject *(*made)(Entry *entry)) {
+static PyObject *all(EntryTable *self, PyObject *(*make)(Entry *entry)) {
     PyObject *list = values(self, NULL);
     for (Py_ssize_t index = 0; list != NULL && index < PyList_Size(list); index++) {
         PyObject *entry = list_item(list, index);
-        PyObject *one = entry == NULL ? NULL : made((Entry *)entry);
+        PyObject *one = entry == NULL ? NULL : make((Entry *)entry);
         if (one == NULL || PyList_SetItem(list, index, one) < 0) {
             Py_CLEAR(list);
         }

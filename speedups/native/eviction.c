@@ -9,15 +9,15 @@
 /* Owned entries. */
 typedef struct {
     Entry **entries;
-    size_t count, room;
-} Row;
+    size_t count, capacity;
+} EntryArray;
 
 typedef struct {
     PyObject_HEAD
     /* Sorted by the last use before they were queued, most recent first. */
-    Row queue;
+    EntryArray queue;
     /* Entries that were used later than all queued ones, unsorted. */
-    Row aside;
+    EntryArray unsorted;
 } EvictionOrder;
 
 /* An entry with its sort key, because entries are scattered in memory. */
@@ -31,24 +31,24 @@ static PyObject *order_type;
 /* ---- rows */
 
 /* Takes over the reference on success: 0, or -1 with an exception. */
-static int append(Row *row, Entry *entry) {
-    if (row->count == row->room) {
-        size_t room = row->room == 0 ? 64 : row->room * 2;
-        Entry **larger = PyMem_Realloc(row->entries, room * sizeof(*larger));
+static int append(EntryArray *array, Entry *entry) {
+    if (array->count == array->capacity) {
+        size_t capacity = array->capacity == 0 ? 64 : array->capacity * 2;
+        Entry **larger = PyMem_Realloc(array->entries, capacity * sizeof(*larger));
         if (larger == NULL) {
             PyErr_NoMemory();
             return -1;
         }
-        row->entries = larger;
-        row->room = room;
+        array->entries = larger;
+        array->capacity = capacity;
     }
-    row->entries[row->count++] = entry;
+    array->entries[array->count++] = entry;
     return 0;
 }
 
-static int append_object(Row *row, PyObject *object) {
+static int append_object(EntryArray *array, PyObject *object) {
     Entry *entry = as_entry(object);
-    if (entry == NULL || append(row, entry) < 0) {
+    if (entry == NULL || append(array, entry) < 0) {
         return -1;
     }
     Py_INCREF(object);
@@ -56,9 +56,9 @@ static int append_object(Row *row, PyObject *object) {
 }
 
 /* Clears the row before its entries are released, because these may be the last references. */
-static void drop(Row *row) {
-    Row dropped = *row;
-    *row = (Row){0};
+static void drop(EntryArray *array) {
+    EntryArray dropped = *array;
+    *array = (EntryArray){0};
     for (size_t index = 0; index < dropped.count; index++) {
         Py_DECREF((PyObject *)dropped.entries[index]);
     }
@@ -66,21 +66,21 @@ static void drop(Row *row) {
 }
 
 /* Removes the entries that have left the cache, in place: 0, or -1 with an exception. */
-static int drop_gone(Row *row) {
-    Row gone = {0};
+static int drop_removed(EntryArray *array) {
+    EntryArray removed = {0};
     size_t kept = 0;
     int failed = 0;
-    for (size_t index = 0; index < row->count; index++) {
-        Entry *entry = row->entries[index];
-        if (entry->used_seq == GONE && !failed) {
-            failed = append(&gone, entry) < 0;
+    for (size_t index = 0; index < array->count; index++) {
+        Entry *entry = array->entries[index];
+        if (entry->used_seq == REMOVED && !failed) {
+            failed = append(&removed, entry) < 0;
         }
-        if (entry->used_seq != GONE || failed) {
-            row->entries[kept++] = entry;
+        if (entry->used_seq != REMOVED || failed) {
+            array->entries[kept++] = entry;
         }
     }
-    row->count = kept;
-    drop(&gone);
+    array->count = kept;
+    drop(&removed);
     return failed ? -1 : 0;
 }
 
@@ -97,10 +97,10 @@ static long long last_use(Entry *entry) {
     return entry->dirty_seq > entry->used_seq ? entry->dirty_seq : entry->used_seq;
 }
 
-PyObject *in_order(PyObject *module, PyObject *entries) {
+PyObject *sorted_by_change(PyObject *module, PyObject *entries) {
     (void)module;
     if (!PyList_Check(entries)) {
-        return PyErr_Format(PyExc_TypeError, "a list of entries is needed, not %R", entries);
+        return PyErr_Format(PyExc_TypeError, "expected a list of entries, not %R", entries);
     }
     Py_ssize_t count = PyList_Size(entries);
     Ranked *ranked = PyMem_Malloc((size_t)count * sizeof(*ranked) + 1);
@@ -137,45 +137,45 @@ PyObject *in_order(PyObject *module, PyObject *entries) {
 /* Moves all unsorted entries to the queue: 0, or -1 with an exception. Call this when the queue is
  * empty; if finalizers fill it meanwhile, their entries become unsorted. */
 static int queue_again(EvictionOrder *self) {
-    if (drop_gone(&self->aside) < 0) {
+    if (drop_removed(&self->unsorted) < 0) {
         return -1;
     }
-    size_t count = self->aside.count;
+    size_t count = self->unsorted.count;
     Ranked *ranked = PyMem_Malloc(count * sizeof(*ranked) + 1);
     if (ranked == NULL) {
         PyErr_NoMemory();
         return -1;
     }
     for (size_t index = 0; index < count; index++) {
-        Entry *entry = self->aside.entries[index];
+        Entry *entry = self->unsorted.entries[index];
         entry->queued_seq = last_use(entry);
         ranked[index] = (Ranked){entry->queued_seq, entry};
     }
     qsort(ranked, count, sizeof(*ranked), latest_first);
     for (size_t index = 0; index < count; index++) {
-        self->aside.entries[index] = ranked[index].entry;
+        self->unsorted.entries[index] = ranked[index].entry;
     }
     PyMem_Free(ranked);
-    Row empty = self->queue;
-    self->queue = self->aside;
-    self->aside = empty;
+    EntryArray empty = self->queue;
+    self->queue = self->unsorted;
+    self->unsorted = empty;
     return 0;
 }
 
 /* ---- the order */
 
 /* Removes the least recently used entry, owned; NULL if there is none, or with an exception. */
-static Entry *least(EvictionOrder *self) {
+static Entry *pop_least_recent(EvictionOrder *self) {
     for (;;) {
         if (self->queue.count == 0 && (queue_again(self) < 0 || self->queue.count == 0)) {
             return NULL;
         }
         Entry *entry = self->queue.entries[--self->queue.count];
-        if (entry->used_seq == GONE) {
+        if (entry->used_seq == REMOVED) {
             Py_DECREF((PyObject *)entry);
         } else if (last_use(entry) == entry->queued_seq) {
             return entry;
-        } else if (append(&self->aside, entry) < 0) {
+        } else if (append(&self->unsorted, entry) < 0) {
             Py_DECREF((PyObject *)entry);
             return NULL;
         }
@@ -183,22 +183,22 @@ static Entry *least(EvictionOrder *self) {
 }
 
 static PyObject *add(EvictionOrder *self, PyObject *entry) {
-    return append_object(&self->aside, entry) < 0 ? NULL : Py_NewRef(Py_None);
+    return append_object(&self->unsorted, entry) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 int queue_entry(PyObject *order, Entry *entry) {
     if ((PyObject *)Py_TYPE(order) != order_type) {
-        PyErr_Format(PyExc_TypeError, "an EvictionOrder is needed, not %R", Py_TYPE(order));
+        PyErr_Format(PyExc_TypeError, "expected an EvictionOrder, not %R", Py_TYPE(order));
         return -1;
     }
-    return append_object(&((EvictionOrder *)order)->aside, (PyObject *)entry);
+    return append_object(&((EvictionOrder *)order)->unsorted, (PyObject *)entry);
 }
 
 static PyObject *add_many(EvictionOrder *self, PyObject *entries) {
     PyObject *iterator = PyObject_GetIter(entries), *entry;
     int failed = iterator == NULL;
     while (!failed && (entry = PyIter_Next(iterator)) != NULL) {
-        failed = append_object(&self->aside, entry) < 0;
+        failed = append_object(&self->unsorted, entry) < 0;
         Py_DECREF(entry);
     }
     Py_XDECREF(iterator);
@@ -208,7 +208,7 @@ static PyObject *add_many(EvictionOrder *self, PyObject *entries) {
 
 static PyObject *pop(EvictionOrder *self, PyObject *unused) {
     (void)unused;
-    Entry *entry = least(self);
+    Entry *entry = pop_least_recent(self);
     if (entry != NULL) {
         return (PyObject *)entry;
     }
@@ -216,10 +216,10 @@ static PyObject *pop(EvictionOrder *self, PyObject *unused) {
 }
 
 static PyObject *pop_unchanged(EvictionOrder *self, PyObject *size_bytes) {
-    long long wanted;
-    PyObject *popped = as_number(size_bytes, &wanted) < 0 ? NULL : PyList_New(0);
-    while (popped != NULL && wanted > 0) {
-        Entry *entry = least(self);
+    long long left_bytes;
+    PyObject *popped = as_number(size_bytes, &left_bytes) < 0 ? NULL : PyList_New(0);
+    while (popped != NULL && left_bytes > 0) {
+        Entry *entry = pop_least_recent(self);
         if (entry == NULL || entry->dirty_seq != 0) {
             /* There is room, because the entry was just removed. */
             if (entry != NULL) {
@@ -227,8 +227,8 @@ static PyObject *pop_unchanged(EvictionOrder *self, PyObject *size_bytes) {
             }
             break;
         }
-        if (__builtin_sub_overflow(wanted, entry->size, &wanted)) {
-            wanted = entry->size > 0 ? 0 : LLONG_MAX;
+        if (__builtin_sub_overflow(left_bytes, entry->size, &left_bytes)) {
+            left_bytes = entry->size > 0 ? 0 : LLONG_MAX;
         }
         if (PyList_Append(popped, (PyObject *)entry) < 0) {
             Py_CLEAR(popped);
@@ -241,25 +241,25 @@ static PyObject *pop_unchanged(EvictionOrder *self, PyObject *size_bytes) {
     return popped;
 }
 
-static PyObject *forget_gone(EvictionOrder *self, PyObject *unused) {
+static PyObject *drop_removed_entries(EvictionOrder *self, PyObject *unused) {
     (void)unused;
-    return drop_gone(&self->queue) < 0 || drop_gone(&self->aside) < 0 ? NULL : Py_NewRef(Py_None);
+    return drop_removed(&self->queue) < 0 || drop_removed(&self->unsorted) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *clear(EvictionOrder *self, PyObject *unused) {
     (void)unused;
     drop(&self->queue);
-    drop(&self->aside);
+    drop(&self->unsorted);
     Py_RETURN_NONE;
 }
 
-static Py_ssize_t length(EvictionOrder *self) { return (Py_ssize_t)(self->queue.count + self->aside.count); }
+static Py_ssize_t length(EvictionOrder *self) { return (Py_ssize_t)(self->queue.count + self->unsorted.count); }
 
 static void free_order(PyObject *object) {
     EvictionOrder *self = (EvictionOrder *)object;
     PyTypeObject *type = Py_TYPE(object);
     drop(&self->queue);
-    drop(&self->aside);
+    drop(&self->unsorted);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -272,7 +272,7 @@ static PyMethodDef methods[] = {
     {"add_many", (PyCFunction)add_many, METH_O, NULL},
     {"pop", (PyCFunction)pop, METH_NOARGS, NULL},
     {"pop_unchanged", (PyCFunction)pop_unchanged, METH_O, NULL},
-    {"forget_gone", (PyCFunction)forget_gone, METH_NOARGS, NULL},
+    {"drop_removed", (PyCFunction)drop_removed_entries, METH_NOARGS, NULL},
     {"clear", (PyCFunction)clear, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

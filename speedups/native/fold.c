@@ -3,13 +3,13 @@
 
 #include "updates.h"
 
-#define AT_ONCE 256
+#define BLOCK_SIZE 256
 
 /* The stored keys of the next changes, their hashes, and their entries; owned. */
 typedef struct {
-    PyObject *keys[AT_ONCE];
-    Py_hash_t hashes[AT_ONCE];
-    Entry *found[AT_ONCE];
+    PyObject *keys[BLOCK_SIZE];
+    Py_hash_t hashes[BLOCK_SIZE];
+    Entry *found[BLOCK_SIZE];
     Py_ssize_t first, count;
 } Block;
 
@@ -26,12 +26,12 @@ typedef struct {
 /* Makes the cache load missing entries: 0, or -1 with an exception. */
 static int load(Cache *state, PyObject *missing) {
     PyObject *keys = PyDict_Keys(missing), *loaded = NULL;
-    if (keys != NULL && tell_seq(state) == 0) {
+    if (keys != NULL && write_seq(state) == 0) {
         loaded = PyObject_CallMethod(state->cache, "load_many", "O", keys);
     }
     Py_XDECREF(keys);
     Py_XDECREF(loaded);
-    return ask_seq_after(state, loaded == NULL);
+    return read_seq_after(state, loaded == NULL);
 }
 
 /* Returns the index of a change's record; -1 with an exception. */
@@ -43,12 +43,12 @@ static Py_ssize_t record_of(Updates *updates, Py_ssize_t position) {
     Py_ssize_t index = object == NULL ? -1 : PyLong_AsSsize_t(object);
     Py_XDECREF(object);
     if (index < 0 && !PyErr_Occurred()) {
-        PyErr_SetString(PyExc_ValueError, "the index of a record is negative");
+        PyErr_SetString(PyExc_ValueError, "the index of a record must not be negative");
     }
     return index;
 }
 
-static void forget_block(Block *block) {
+static void clear_block(Block *block) {
     for (Py_ssize_t index = 0; index < block->count; index++) {
         Py_CLEAR(block->found[index]);
         Py_CLEAR(block->keys[index]);
@@ -59,13 +59,13 @@ static void forget_block(Block *block) {
 /* Takes the stored keys of the next changes: 0, or -1 with an exception. */
 static int take_keys(Block *block, Updates *updates, Py_ssize_t first) {
     Py_ssize_t rest = updates->count - first;
-    Py_ssize_t count = rest < AT_ONCE ? rest : AT_ONCE;
+    Py_ssize_t count = rest < BLOCK_SIZE ? rest : BLOCK_SIZE;
     block->first = first;
     for (block->count = 0; block->count < count; block->count++) {
         PyObject *key = list_item(updates->stored_keys, first + block->count);
         if (key == NULL || !PyBytes_Check(key)) {
             if (key != NULL) {
-                PyErr_SetString(PyExc_TypeError, "stored keys are bytes");
+                PyErr_SetString(PyExc_TypeError, "stored keys must be bytes");
             }
             Py_XDECREF(key);
             return -1;
@@ -90,21 +90,21 @@ static int fetch_ahead(EntryTable *table, Block *block) {
         }
     }
     /* No Python runs from here on, so the table does not change. */
-    Entry *likely[AT_ONCE];
+    Entry *expected[BLOCK_SIZE];
     for (Py_ssize_t index = 0; table->slots != NULL && index < count; index++) {
         size_t at = (size_t)hashes[index] & table->mask;
         while (table->slots[at].entry != NULL && table->slots[at].hash != hashes[index]) {
             at = (at + 1) & table->mask;
         }
-        likely[index] = table->slots[at].entry;
-        if (likely[index] != NULL) {
-            __builtin_prefetch(likely[index], 1);
-            prefetch_rest(likely[index]);
+        expected[index] = table->slots[at].entry;
+        if (expected[index] != NULL) {
+            __builtin_prefetch(expected[index], 1);
+            prefetch_rest(expected[index]);
         }
     }
     for (Py_ssize_t index = 0; table->slots != NULL && index < count; index++) {
-        if (likely[index] != NULL) {
-            prefetch_objects(likely[index]);
+        if (expected[index] != NULL) {
+            prefetch_objects(expected[index]);
         }
     }
     return 0;
@@ -152,7 +152,7 @@ static int take_block(Block *block, Cache *cache, Updates *updates, Py_ssize_t f
 /* Returns the entry of a change, which the block owns until the next call. */
 static Entry *changed_entry(Cache *cache, Updates *updates, Block *block, Py_ssize_t position) {
     if (position >= block->first + block->count) {
-        forget_block(block);
+        clear_block(block);
         if (take_block(block, cache, updates, position) < 0) {
             return NULL;
         }
@@ -186,7 +186,7 @@ static int close_all(Cache *cache, Updates *updates, Block *block, int failed) {
         exception = first_exception(exception);
         failed = 1;
     }
-    forget_block(block);
+    clear_block(block);
     close_updates(updates);
     restore_exception(exception);
     return failed;
@@ -208,15 +208,15 @@ static int count_one(Cache *cache, Updates *updates, Block *block, Py_ssize_t po
 
 PyObject *count_entries(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *given_cache, *given_updates;
-    if (!PyArg_ParseTuple(arguments, "OO!", &given_cache, &PyTuple_Type, &given_updates)) {
+    PyObject *cache_argument, *updates_argument;
+    if (!PyArg_ParseTuple(arguments, "OO!", &cache_argument, &PyTuple_Type, &updates_argument)) {
         return NULL;
     }
     Cache cache = {0};
     Updates updates = {0};
     Block block = {0};
     PyObject *one = PyLong_FromLong(1);
-    int failed = one == NULL || !open_updates(&updates, given_updates) || !open_cache(&cache, given_cache);
+    int failed = one == NULL || !open_updates(&updates, updates_argument) || !open_cache(&cache, cache_argument);
     for (Py_ssize_t position = 0; !failed && position < updates.count; position++) {
         failed = count_one(&cache, &updates, &block, position, one) < 0;
     }
@@ -229,9 +229,9 @@ PyObject *count_entries(PyObject *module, PyObject *arguments) {
 
 /* Calls the user's functions with the current value and a record; returns a new reference, or NULL
  * with an exception. */
-static PyObject *folded(Functions *functions, PyObject *so_far, PyObject *key, PyObject *record) {
+static PyObject *folded(Functions *functions, PyObject *current, PyObject *key, PyObject *record) {
     PyObject *before =
-        is_none(so_far) ? PyObject_CallObject(functions->initializer, NULL) : Py_NewRef(so_far);
+        is_none(current) ? PyObject_CallObject(functions->initializer, NULL) : Py_NewRef(current);
     if (before == NULL) {
         return NULL;
     }
@@ -251,15 +251,15 @@ static int fold_one(Cache *cache, Updates *updates, Functions *functions, Entry 
     PyObject *record = key == NULL ? NULL : cell(&updates->values, index);
     int failed = -1;
     if (record != NULL) {
-        PyObject *so_far = held(entry->value);
-        show_index(updates, index);
-        PyObject *value = folded(functions, so_far, key, record);
+        PyObject *current = held(entry->value);
+        publish_index(updates, index);
+        PyObject *value = folded(functions, current, key, record);
         if (value == NULL) {
-            failed = tell_failure(cache, functions->failed, index) < 0 ? -1 : 1;
+            failed = report_failure(cache, functions->failed, index) < 0 ? -1 : 1;
         } else {
             failed = change(cache, entry, value, updates, index);
         }
-        Py_XDECREF(so_far);
+        Py_XDECREF(current);
         Py_XDECREF(value);
     }
     Py_XDECREF(key);
@@ -269,26 +269,26 @@ static int fold_one(Cache *cache, Updates *updates, Functions *functions, Entry 
 
 PyObject *fold_entries(PyObject *module, PyObject *arguments) {
     (void)module;
-    PyObject *given_cache, *given_updates;
+    PyObject *cache_argument, *updates_argument;
     Functions functions;
-    if (!PyArg_ParseTuple(arguments, "OO!OOOO", &given_cache, &PyTuple_Type, &given_updates, &functions.initializer,
-                          &functions.aggregator, &functions.own, &functions.failed)) {
+    if (!PyArg_ParseTuple(arguments, "OO!OOOO", &cache_argument, &PyTuple_Type, &updates_argument,
+                          &functions.initializer, &functions.aggregator, &functions.own, &functions.failed)) {
         return NULL;
     }
     Cache cache = {0};
     Updates updates = {0};
     Block block = {0};
-    int failed = !open_updates(&updates, given_updates) || !open_cache(&cache, given_cache);
-    Py_ssize_t left_out = -1;
+    int failed = !open_updates(&updates, updates_argument) || !open_cache(&cache, cache_argument);
+    Py_ssize_t skipped = -1;
     for (Py_ssize_t position = 0; !failed && position < updates.count; position++) {
         /* As in Python, get the entries of skipped changes too, so that the same entries are loaded
          * together. */
         Entry *entry = changed_entry(&cache, &updates, &block, position);
         Py_ssize_t index = entry == NULL ? -1 : record_of(&updates, position);
         int done = index < 0           ? -1
-                   : index == left_out ? 0
+                   : index == skipped ? 0
                                        : fold_one(&cache, &updates, &functions, entry, index);
-        left_out = done > 0 ? index : left_out;
+        skipped = done > 0 ? index : skipped;
         failed = done < 0;
     }
     return none_unless(close_all(&cache, &updates, &block, failed));

@@ -10,7 +10,7 @@
 #include "key_index.h"
 
 /* The minimum number of additions without a lookup after which the index drops its contents. */
-#define PATIENCE 10000
+#define MIN_UNQUERIED 10000
 
 struct KeyIndex {
     PyObject_HEAD
@@ -20,18 +20,18 @@ struct KeyIndex {
     PyObject *by_key;
     Py_ssize_t suffix_bytes;
     /* Whether the contents must be loaded before the next lookup. */
-    int is_asleep;
+    int needs_fill;
     /* Whether stored keys are being loaded, and whether some were added or removed meanwhile. */
-    int is_waking, has_changed;
+    int is_filling, has_changed;
     /* The number of additions since the last lookup, and its limit. */
-    Py_ssize_t unasked, patience;
+    Py_ssize_t unqueried, max_unqueried;
 };
 
 static PyObject *index_type;
 
 KeyIndex *as_key_index(PyObject *object) {
     if ((PyObject *)Py_TYPE(object) != index_type) {
-        PyErr_Format(PyExc_TypeError, "a KeyIndex is needed, not %R", Py_TYPE(object));
+        PyErr_Format(PyExc_TypeError, "expected a KeyIndex, not %R", Py_TYPE(object));
         return NULL;
     }
     return (KeyIndex *)object;
@@ -42,7 +42,7 @@ KeyIndex *as_key_index(PyObject *object) {
 /* Returns the key of a stored key, owned; NULL with an exception. */
 static PyObject *key_of(KeyIndex *self, PyObject *stored) {
     if (!PyBytes_Check(stored) || PyBytes_Size(stored) < self->suffix_bytes) {
-        return PyErr_Format(PyExc_TypeError, "a stored key is needed, not %R", stored);
+        return PyErr_Format(PyExc_TypeError, "expected a stored key, not %R", stored);
     }
     return PyBytes_FromStringAndSize(PyBytes_AsString(stored), PyBytes_Size(stored) - self->suffix_bytes);
 }
@@ -62,8 +62,8 @@ long long time_of(KeyIndex *self, PyObject *stored) {
 }
 
 /* Returns the time of a stored key in a list. */
-static long long time_at(KeyIndex *self, PyObject *known, Py_ssize_t place) {
-    PyObject *stored = list_item(known, place);
+static long long time_at(KeyIndex *self, PyObject *list, Py_ssize_t index) {
+    PyObject *stored = list_item(list, index);
     long long time = time_of(self, stored);
     Py_DECREF(stored);
     return time;
@@ -78,11 +78,11 @@ static int comes_before(PyObject *stored, PyObject *other) {
 }
 
 /* Returns the index of a stored key in a list, or its insertion point. Runs no Python. */
-static Py_ssize_t place_in(PyObject *known, PyObject *stored) {
-    Py_ssize_t low = 0, high = PyList_Size(known);
+static Py_ssize_t insertion_index(PyObject *list, PyObject *stored) {
+    Py_ssize_t low = 0, high = PyList_Size(list);
     while (low < high) {
         Py_ssize_t middle = (low + high) / 2;
-        PyObject *other = list_item(known, middle);
+        PyObject *other = list_item(list, middle);
         if (comes_before(other, stored)) {
             low = middle + 1;
         } else {
@@ -93,11 +93,11 @@ static Py_ssize_t place_in(PyObject *known, PyObject *stored) {
     return low;
 }
 
-Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time) {
-    Py_ssize_t low = 0, high = PyList_Size(known);
+Py_ssize_t index_at_time(KeyIndex *self, PyObject *list, long long time) {
+    Py_ssize_t low = 0, high = PyList_Size(list);
     while (low < high) {
         Py_ssize_t middle = (low + high) / 2;
-        if (time_at(self, known, middle) < time) {
+        if (time_at(self, list, middle) < time) {
             low = middle + 1;
         } else {
             high = middle;
@@ -109,14 +109,14 @@ Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time) {
 /* ---- adding and removing keys */
 
 /* Inserts a stored key into a nonempty list of the index: 0, or -1 with an exception. */
-static int insert(PyObject *known, PyObject *stored) {
-    PyObject *last = list_item(known, PyList_Size(known) - 1);
+static int insert(PyObject *list, PyObject *stored) {
+    PyObject *last = list_item(list, PyList_Size(list) - 1);
     if (last == NULL) {
         return -1;
     }
     int is_last = comes_before(last, stored);
     Py_DECREF(last);
-    return is_last ? PyList_Append(known, stored) : PyList_Insert(known, place_in(known, stored), stored);
+    return is_last ? PyList_Append(list, stored) : PyList_Insert(list, insertion_index(list, stored), stored);
 }
 
 /* Adds a stored key to those of its key: 0, or -1 with an exception. */
@@ -126,20 +126,20 @@ static int add(KeyIndex *self, PyObject *by_key, PyObject *stored) {
         return -1;
     }
     int failed = -1;
-    PyObject *known = dict_item(by_key, key);
-    if (known != NULL) {
-        failed = insert(known, stored);
+    PyObject *list = dict_item(by_key, key);
+    if (list != NULL) {
+        failed = insert(list, stored);
     } else if (!PyErr_Occurred()) {
-        known = PyList_New(0);
-        failed = known == NULL || PyList_Append(known, stored) < 0 || PyDict_SetItem(by_key, key, known) < 0 ? -1 : 0;
+        list = PyList_New(0);
+        failed = list == NULL || PyList_Append(list, stored) < 0 || PyDict_SetItem(by_key, key, list) < 0 ? -1 : 0;
     }
-    Py_XDECREF(known);
+    Py_XDECREF(list);
     Py_DECREF(key);
     return failed;
 }
 
 /* Replaces `by_key`, and takes over the reference: 0, or -1 with an exception. */
-static int begin_anew(KeyIndex *self, PyObject *by_key) {
+static int replace_contents(KeyIndex *self, PyObject *by_key) {
     if (by_key == NULL) {
         return -1;
     }
@@ -149,16 +149,16 @@ static int begin_anew(KeyIndex *self, PyObject *by_key) {
     return 0;
 }
 
-static int forget(KeyIndex *self) {
-    self->is_asleep = 1;
-    return begin_anew(self, PyDict_New());
+static int unload(KeyIndex *self) {
+    self->needs_fill = 1;
+    return replace_contents(self, PyDict_New());
 }
 
 /* Returns all stored keys by key; NULL with an exception. */
 static PyObject *all_by_key(KeyIndex *self, Py_ssize_t *count) {
     PyObject *stored_keys = held(self->stored_keys);
     if (stored_keys == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the index is gone");
+        PyErr_SetString(PyExc_RuntimeError, "the index has been garbage-collected");
         return NULL;
     }
     PyObject *all = PyObject_CallObject(stored_keys, NULL);
@@ -179,34 +179,34 @@ static PyObject *all_by_key(KeyIndex *self, Py_ssize_t *count) {
 }
 
 /* Loads all stored keys: 0, or -1 with an exception. */
-static int wake(KeyIndex *self) {
-    if (self->is_waking) {
-        PyErr_SetString(PyExc_RuntimeError, "an index was read while it is being filled");
+static int fill(KeyIndex *self) {
+    if (self->is_filling) {
+        PyErr_SetString(PyExc_RuntimeError, "the index was read while it is being filled");
         return -1;
     }
     PyObject *by_key;
     Py_ssize_t count;
-    self->is_waking = 1;
+    self->is_filling = 1;
     do {
         self->has_changed = 0;
         by_key = all_by_key(self, &count);
     } while (by_key != NULL && self->has_changed && (Py_DECREF(by_key), 1));
-    self->is_waking = 0;
+    self->is_filling = 0;
     if (by_key == NULL) {
         return -1;
     }
-    self->is_asleep = 0;
-    self->patience = count > PATIENCE ? count : PATIENCE;
-    return begin_anew(self, by_key);
+    self->needs_fill = 0;
+    self->max_unqueried = count > MIN_UNQUERIED ? count : MIN_UNQUERIED;
+    return replace_contents(self, by_key);
 }
 
-int note_key(KeyIndex *self, PyObject *stored) {
-    if (self->is_asleep) {
+int add_stored_key(KeyIndex *self, PyObject *stored) {
+    if (self->needs_fill) {
         self->has_changed = 1;
         return 0;
     }
-    if (++self->unasked > self->patience) {
-        return forget(self);
+    if (++self->unqueried > self->max_unqueried) {
+        return unload(self);
     }
     PyObject *by_key = held(self->by_key);
     int failed = add(self, by_key, stored);
@@ -214,52 +214,54 @@ int note_key(KeyIndex *self, PyObject *stored) {
     return failed;
 }
 
-static PyObject *note(KeyIndex *self, PyObject *stored) { return none_unless(note_key(self, stored) < 0); }
+static PyObject *add_method(KeyIndex *self, PyObject *stored) { return none_unless(add_stored_key(self, stored) < 0); }
 
 /* Removes a stored key from those of its key: 1, 0 if it is not there, or -1 with an exception. */
-static int take_out(PyObject *by_key, PyObject *key, PyObject *known, PyObject *stored) {
-    Py_ssize_t count = PyList_Size(known), place = place_in(known, stored);
-    PyObject *found = place == count ? NULL : list_item(known, place);
+static int remove_stored(PyObject *by_key, PyObject *key, PyObject *list, PyObject *stored) {
+    Py_ssize_t count = PyList_Size(list), index = insertion_index(list, stored);
+    PyObject *found = index == count ? NULL : list_item(list, index);
     int is_there = found != NULL && !comes_before(stored, found);
     int failed = 0;
     if (is_there) {
-        failed = count == 1 ? PyDict_DelItem(by_key, key) : PyList_SetSlice(known, place, place + 1, NULL);
+        failed = count == 1 ? PyDict_DelItem(by_key, key) : PyList_SetSlice(list, index, index + 1, NULL);
     }
     Py_XDECREF(found);
     return failed < 0 ? -1 : is_there;
 }
 
-int unnote_key(KeyIndex *self, PyObject *stored) {
-    if (self->is_asleep) {
+int remove_stored_key(KeyIndex *self, PyObject *stored) {
+    if (self->needs_fill) {
         self->has_changed = 1;
         return 0;
     }
     PyObject *by_key = held(self->by_key);
     PyObject *key = key_of(self, stored);
-    PyObject *known = key == NULL ? NULL : dict_item(by_key, key);
-    int taken = known != NULL ? take_out(by_key, key, known, stored) : PyErr_Occurred() ? -1 : 0;
+    PyObject *list = key == NULL ? NULL : dict_item(by_key, key);
+    int taken = list != NULL ? remove_stored(by_key, key, list, stored) : PyErr_Occurred() ? -1 : 0;
     if (taken == 0) {
         PyErr_SetObject(PyExc_KeyError, stored);
     }
-    Py_XDECREF(known);
+    Py_XDECREF(list);
     Py_XDECREF(key);
     Py_DECREF(by_key);
     return taken > 0 ? 0 : -1;
 }
 
-static PyObject *unnote(KeyIndex *self, PyObject *stored) { return none_unless(unnote_key(self, stored) < 0); }
+static PyObject *remove_method(KeyIndex *self, PyObject *stored) {
+    return none_unless(remove_stored_key(self, stored) < 0);
+}
 
-int stored_keys_of(KeyIndex *self, PyObject *key, PyObject **known) {
-    *known = NULL;
-    if (self->is_asleep && wake(self) < 0) {
+int find_stored_keys(KeyIndex *self, PyObject *key, PyObject **list) {
+    *list = NULL;
+    if (self->needs_fill && fill(self) < 0) {
         return -1;
     }
-    self->unasked = 0;
+    self->unqueried = 0;
     PyObject *by_key = held(self->by_key);
-    *known = dict_item(by_key, key);
-    int failed = *known == NULL && PyErr_Occurred();
+    *list = dict_item(by_key, key);
+    int failed = *list == NULL && PyErr_Occurred();
     Py_DECREF(by_key);
-    return failed ? -1 : *known != NULL;
+    return failed ? -1 : *list != NULL;
 }
 
 /* Converts any integer to a time. Sets `beyond` to 1 or -1 if the integer is above or below the
@@ -281,19 +283,19 @@ static PyObject *of_key(KeyIndex *self, PyObject *arguments) {
         return NULL;
     }
     int is_empty = first > last || last < 0 || first_beyond > 0;
-    PyObject *found = PyList_New(0), *known = NULL;
-    int failed = found == NULL || stored_keys_of(self, key, &known) < 0;
+    PyObject *found = PyList_New(0), *list = NULL;
+    int failed = found == NULL || find_stored_keys(self, key, &list) < 0;
     /* No Python runs from here on, so the list does not change. */
-    Py_ssize_t count = failed || known == NULL || is_empty ? 0 : PyList_Size(known);
-    for (Py_ssize_t place = count == 0 ? 0 : place_at(self, known, first); !failed && place < count; place++) {
-        if (time_at(self, known, place) > last) {
+    Py_ssize_t count = failed || list == NULL || is_empty ? 0 : PyList_Size(list);
+    for (Py_ssize_t index = count == 0 ? 0 : index_at_time(self, list, first); !failed && index < count; index++) {
+        if (time_at(self, list, index) > last) {
             break;
         }
-        PyObject *stored = list_item(known, place);
+        PyObject *stored = list_item(list, index);
         failed = PyList_Append(found, stored) < 0;
         Py_DECREF(stored);
     }
-    Py_XDECREF(known);
+    Py_XDECREF(list);
     if (failed) {
         Py_CLEAR(found);
     }
@@ -315,7 +317,7 @@ static PyObject *new_index(PyTypeObject *type, PyObject *arguments, PyObject *ke
         return NULL;
     }
     if (suffix_bytes < 8) {
-        PyErr_SetString(PyExc_ValueError, "behind a key there is a time of 8 bytes");
+        PyErr_SetString(PyExc_ValueError, "suffix_bytes must be at least 8");
         return NULL;
     }
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -324,8 +326,8 @@ static PyObject *new_index(PyTypeObject *type, PyObject *arguments, PyObject *ke
         self->stored_keys = Py_NewRef(stored_keys);
         self->by_key = PyDict_New();
         self->suffix_bytes = suffix_bytes;
-        self->is_asleep = 1;
-        self->patience = PATIENCE;
+        self->needs_fill = 1;
+        self->max_unqueried = MIN_UNQUERIED;
         if (self->by_key == NULL) {
             Py_CLEAR(self);
         }
@@ -333,9 +335,9 @@ static PyObject *new_index(PyTypeObject *type, PyObject *arguments, PyObject *ke
     return (PyObject *)self;
 }
 
-static PyObject *is_asleep(KeyIndex *self, void *unused) {
+static PyObject *needs_fill(KeyIndex *self, void *unused) {
     (void)unused;
-    return PyBool_FromLong(self->is_asleep);
+    return PyBool_FromLong(self->needs_fill);
 }
 
 /* Py_VISIT requires the name `arg`. Stored keys refer to no other objects. */
@@ -365,14 +367,14 @@ static void deallocate(PyObject *self) {
 }
 
 static PyMethodDef methods[] = {
-    {"note", (PyCFunction)note, METH_O, NULL},
-    {"unnote", (PyCFunction)unnote, METH_O, NULL},
+    {"add", (PyCFunction)add_method, METH_O, NULL},
+    {"remove", (PyCFunction)remove_method, METH_O, NULL},
     {"of_key", (PyCFunction)of_key, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef attributes[] = {
-    {"is_asleep", (getter)is_asleep, NULL, NULL, NULL},
+    {"needs_fill", (getter)needs_fill, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -12,10 +12,10 @@ KeyIndex *as_key_index(PyObject *object);
 
 /* Gets the stored keys of a key, ascending, as a new reference to the index's own list, which can
  * change whenever Python runs: 1, 0 if there are none, or -1 with an exception. */
-int stored_keys_of(KeyIndex *self, PyObject *key, PyObject **known);
+int find_stored_keys(KeyIndex *self, PyObject *key, PyObject **list);
 
 /* Returns the index of the first stored key with at least the given time. Runs no Python. */
-Py_ssize_t place_at(KeyIndex *self, PyObject *known, long long time);
+Py_ssize_t index_at_time(KeyIndex *self, PyObject *list, long long time);
 
 /* The size of a time in bytes. */
 #define TIME_BYTES 8
@@ -27,7 +27,7 @@ long long time_before(PyObject *stored, Py_ssize_t bytes);
 long long time_of(KeyIndex *self, PyObject *stored);
 
 /* Add or remove a stored key: 0, or -1 with an exception. */
-int note_key(KeyIndex *self, PyObject *stored);
-int unnote_key(KeyIndex *self, PyObject *stored);
+int add_stored_key(KeyIndex *self, PyObject *stored);
+int remove_stored_key(KeyIndex *self, PyObject *stored);
 
 #endif

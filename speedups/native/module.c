@@ -17,7 +17,7 @@ int enter(ClientObject *self) {
 }
 
 /* Releases all resources. The owner comes last, because librdkafka's client may end with it. */
-static void let_go(ClientObject *self) {
+static void release_all(ClientObject *self) {
     Client *client = self->client;
     self->client = NULL;
     if (client != NULL) {
@@ -45,7 +45,7 @@ static PyObject *close_client(ClientObject *self, PyObject *unused) {
             return NULL;
         }
     }
-    let_go(self);
+    release_all(self);
     Py_RETURN_NONE;
 }
 
@@ -66,49 +66,49 @@ static PyObject *take_failures(ClientObject *self, PyObject *unused) {
         return NULL;
     }
     Client *client = self->client;
-    Failure failures[MOST_FAILURES];
+    Failure failures[MAX_FAILURES];
     pthread_mutex_lock(&client->lock);
     size_t count = client->failed;
-    size_t kept = count < MOST_FAILURES ? count : MOST_FAILURES;
+    size_t kept = count < MAX_FAILURES ? count : MAX_FAILURES;
     memcpy(failures, client->failures, sizeof(failures));
     memset(client->failures, 0, sizeof(client->failures));
     client->failed = 0;
     pthread_mutex_unlock(&client->lock);
     end_call(client);
-    PyObject *told = PyList_New(0);
+    PyObject *details = PyList_New(0);
     for (size_t index = 0; index < kept; index++) {
         Failure *failure = &failures[index];
         PyObject *item =
-            told == NULL ? NULL : Py_BuildValue("(izi)", failure->error, failure->topic, (int)failure->partition);
-        if (told != NULL && (item == NULL || PyList_Append(told, item) < 0)) {
-            Py_CLEAR(told);
+            details == NULL ? NULL : Py_BuildValue("(izi)", failure->error, failure->topic, (int)failure->partition);
+        if (details != NULL && (item == NULL || PyList_Append(details, item) < 0)) {
+            Py_CLEAR(details);
         }
         Py_XDECREF(item);
         free(failure->topic);
     }
-    return told == NULL ? NULL : Py_BuildValue("(Nn)", told, (Py_ssize_t)(count - kept));
+    return details == NULL ? NULL : Py_BuildValue("(Nn)", details, (Py_ssize_t)(count - kept));
 }
 
-static void free_places(Place *places) {
-    for (Place *place = places, *next; place != NULL; place = next) {
-        next = place->next;
-        free(place);
+static void free_offsets(PartitionOffset *offsets) {
+    for (PartitionOffset *slot = offsets, *next; slot != NULL; slot = next) {
+        next = slot->next;
+        free(slot);
     }
 }
 
 /* Copies the acknowledged offsets to a list: 0, or -1 if out of memory. The offsets are copied
  * because creating objects may run Python, which may reset them, and because threads of librdkafka
  * wait for the lock. */
-static int copy_places(Client *client, Place **copies) {
+static int copy_offsets(Client *client, PartitionOffset **copies) {
     int failed = 0;
     pthread_mutex_lock(&client->lock);
     for (size_t bucket = 0; bucket < client->buckets; bucket++) {
-        for (Place *place = client->places[bucket]; !failed && place != NULL; place = place->next) {
-            size_t size = sizeof(*place) + strlen(place->topic) + 1;
-            Place *copy = malloc(size);
+        for (PartitionOffset *slot = client->offsets[bucket]; !failed && slot != NULL; slot = slot->next) {
+            size_t size = sizeof(*slot) + strlen(slot->topic) + 1;
+            PartitionOffset *copy = malloc(size);
             failed = copy == NULL;
             if (!failed) {
-                memcpy(copy, place, size);
+                memcpy(copy, slot, size);
                 copy->next = *copies;
                 *copies = copy;
             }
@@ -124,26 +124,26 @@ static PyObject *acked_offsets(ClientObject *self, PyObject *unused) {
         return NULL;
     }
     Client *client = self->client;
-    Place *copies = NULL;
-    PyObject *offsets = copy_places(client, &copies) < 0 ? PyErr_NoMemory() : PyList_New(0);
-    for (Place *place = copies; offsets != NULL && place != NULL; place = place->next) {
-        PyObject *item = Py_BuildValue("(siL)", place->topic, (int)place->partition, (long long)place->offset);
+    PartitionOffset *copies = NULL;
+    PyObject *offsets = copy_offsets(client, &copies) < 0 ? PyErr_NoMemory() : PyList_New(0);
+    for (PartitionOffset *slot = copies; offsets != NULL && slot != NULL; slot = slot->next) {
+        PyObject *item = Py_BuildValue("(siL)", slot->topic, (int)slot->partition, (long long)slot->offset);
         if (item == NULL || PyList_Append(offsets, item) < 0) {
             Py_CLEAR(offsets);
         }
         Py_XDECREF(item);
     }
-    free_places(copies);
+    free_offsets(copies);
     end_call(client);
     return offsets;
 }
 
-static PyObject *forget(ClientObject *self, PyObject *unused) {
+static PyObject *reset_deliveries_method(ClientObject *self, PyObject *unused) {
     (void)unused;
     if (!enter(self)) {
         return NULL;
     }
-    forget_deliveries(self->client);
+    reset_deliveries(self->client);
     end_call(self->client);
     Py_RETURN_NONE;
 }
@@ -156,14 +156,14 @@ static int traverse(ClientObject *self, visitproc visit, void *arg) {
 }
 
 static int clear(ClientObject *self) {
-    let_go(self);
+    release_all(self);
     return 0;
 }
 
 static void deallocate(ClientObject *self) {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     PyObject_GC_UnTrack(self);
-    let_go(self);
+    release_all(self);
     PyObject_GC_Del(self);
     Py_DECREF(type);
 }
@@ -176,7 +176,7 @@ static PyMethodDef client_methods[] = {
     {"produce_columns", (PyCFunction)produce_columns, METH_VARARGS, NULL},
     {"take_failures", (PyCFunction)take_failures, METH_NOARGS, NULL},
     {"acked_offsets", (PyCFunction)acked_offsets, METH_NOARGS, NULL},
-    {"forget", (PyCFunction)forget, METH_NOARGS, NULL},
+    {"reset_deliveries", (PyCFunction)reset_deliveries_method, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -214,7 +214,7 @@ static PyObject *attach(PyObject *module, PyObject *owner) {
     (void)module;
     Client *client = take_newest_client();
     if (client == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "this thread has made no client with the plugin");
+        PyErr_SetString(PyExc_RuntimeError, "this thread has not created a client with the plugin");
         return NULL;
     }
     ClientObject *self = PyObject_GC_New(ClientObject, (PyTypeObject *)client_type);
@@ -235,9 +235,9 @@ static PyMethodDef functions[] = {
     {"with_times", with_times, METH_VARARGS, NULL},
     {"new_entries", new_entries, METH_VARARGS, NULL},
     {"remove_entries", remove_entries, METH_VARARGS, NULL},
-    {"in_order", in_order, METH_O, NULL},
+    {"sorted_by_change", sorted_by_change, METH_O, NULL},
     {"columns_of", columns_of, METH_O, NULL},
-    {"settle_entries", settle_entries, METH_VARARGS, NULL},
+    {"mark_flushed", mark_flushed, METH_VARARGS, NULL},
     {"count_entries", count_entries, METH_VARARGS, NULL},
     {"fold_entries", fold_entries, METH_VARARGS, NULL},
     {"fold_sessions", fold_sessions, METH_VARARGS, NULL},

@@ -9,7 +9,7 @@
 #define FIRST_MILLISECOND 1
 #define BY_KEY (-1)
 /* Not an error of librdkafka: a Python exception is set. */
-#define NOT_UNDERSTOOD (-100000)
+#define INVALID_RECORD (-100000)
 
 /* The bytes of a key or value, and the owned object that contains them. */
 typedef struct {
@@ -45,13 +45,13 @@ static int bytes_of(PyObject *object, Bytes *bytes) {
         return bytes->bytes == NULL ? -1 : 0;
     }
     if (!PyMemoryView_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "bytes or None is needed, not %R", Py_TYPE(object));
+        PyErr_Format(PyExc_TypeError, "expected bytes or None, not %R", Py_TYPE(object));
         return -1;
     }
     if (PyObject_GetBuffer(object, &bytes->view, PyBUF_SIMPLE) < 0) {
         if (PyErr_ExceptionMatches(PyExc_BufferError)) {
             /* Callers interpret a BufferError as a full queue. */
-            PyErr_SetString(PyExc_ValueError, "the bytes of a memoryview do not lie side by side");
+            PyErr_SetString(PyExc_ValueError, "a memoryview must be contiguous");
         }
         return -1;
     }
@@ -72,7 +72,7 @@ static void release(Bytes *bytes) {
 
 static int add_header(rd_kafka_headers_t *headers, PyObject *pair) {
     if (!(PyTuple_Check(pair) || PyList_Check(pair)) || PySequence_Size(pair) != 2) {
-        PyErr_SetString(PyExc_TypeError, "a header is not a pair");
+        PyErr_SetString(PyExc_TypeError, "a header must be a pair of a name and a value");
         return -1;
     }
     PyObject *name = PySequence_GetItem(pair, 0), *value = name == NULL ? NULL : PySequence_GetItem(pair, 1);
@@ -89,11 +89,11 @@ static int add_header(rd_kafka_headers_t *headers, PyObject *pair) {
     return result;
 }
 
-static int headers_of(PyObject *given, rd_kafka_headers_t **headers) {
-    if (given == NULL || given == Py_None) {
-        return given == NULL ? -1 : 0;
+static int headers_of(PyObject *object, rd_kafka_headers_t **headers) {
+    if (object == NULL || object == Py_None) {
+        return object == NULL ? -1 : 0;
     }
-    PyObject *pairs = PySequence_List(given);
+    PyObject *pairs = PySequence_List(object);
     if (pairs == NULL) {
         return -1;
     }
@@ -137,7 +137,7 @@ static int partition_of(PyObject *object, int32_t *partition) {
         return -1;
     }
     if (number < BY_KEY || number > INT32_MAX) {
-        PyErr_Format(PyExc_OverflowError, "%ld is no partition", number);
+        PyErr_Format(PyExc_OverflowError, "%ld is not a valid partition", number);
         return -1;
     }
     *partition = (int32_t)number;
@@ -156,7 +156,7 @@ typedef struct {
     PyObject *headers;
 } Columns;
 
-static rd_kafka_resp_err_t hand_over(const Columns *columns, int32_t partition, int64_t timestamp,
+static rd_kafka_resp_err_t send_record(const Columns *columns, int32_t partition, int64_t timestamp,
                                      const Bytes *key, const Bytes *value, rd_kafka_headers_t *headers) {
     if (headers == NULL) {
         return kafka.producev(columns->rk, V_RKT, columns->topic, V_PARTITION, partition, V_MSGFLAGS,
@@ -172,9 +172,9 @@ static int find_headers(const Columns *columns, Py_ssize_t index, rd_kafka_heade
     if (columns->headers == NULL) {
         return 0;
     }
-    PyObject *given = list_item(columns->headers, index);
-    int result = headers_of(given, headers);
-    Py_XDECREF(given);
+    PyObject *object = list_item(columns->headers, index);
+    int result = headers_of(object, headers);
+    Py_XDECREF(object);
     return result;
 }
 
@@ -182,16 +182,16 @@ static int find_partition(const Columns *columns, Py_ssize_t index, int32_t *par
     if (columns->partitions == NULL) {
         return 0;
     }
-    PyObject *given = list_item(columns->partitions, index);
-    int result = partition_of(given, partition);
-    Py_XDECREF(given);
+    PyObject *object = list_item(columns->partitions, index);
+    int result = partition_of(object, partition);
+    Py_XDECREF(object);
     return result;
 }
 
 static int find_timestamp(const Columns *columns, Py_ssize_t index, int64_t *timestamp) {
-    PyObject *given = list_item(columns->timestamps, index);
-    int result = timestamp_of(given, timestamp);
-    Py_XDECREF(given);
+    PyObject *object = list_item(columns->timestamps, index);
+    int result = timestamp_of(object, timestamp);
+    Py_XDECREF(object);
     return result;
 }
 
@@ -202,11 +202,11 @@ static rd_kafka_resp_err_t produce_one(const Columns *columns, Py_ssize_t index)
     int32_t partition = columns->partition;
     int64_t timestamp = 0;
     Bytes key = {.object = NULL}, value = {.object = NULL};
-    rd_kafka_resp_err_t error = NOT_UNDERSTOOD;
+    rd_kafka_resp_err_t error = INVALID_RECORD;
     if (find_headers(columns, index, &headers) == 0 && find_partition(columns, index, &partition) == 0 &&
         find_timestamp(columns, index, &timestamp) == 0 && bytes_of(list_item(columns->keys, index), &key) == 0 &&
         bytes_of(list_item(columns->values, index), &value) == 0) {
-        error = hand_over(columns, partition, timestamp, &key, &value, headers);
+        error = send_record(columns, partition, timestamp, &key, &value, headers);
     }
     if (error != ERROR_NONE && headers != NULL) {
         /* librdkafka takes over the headers only if it accepts the record. */
@@ -234,7 +234,7 @@ static rd_kafka_topic_t *topic_of(Client *client, const char *name) {
     topic->handle = kafka.topic_new(client->rk, name, NULL);
     if (topic->handle == NULL) {
         free(topic);
-        PyErr_Format(PyExc_ValueError, "no topic can be named '%s': %s", name,
+        PyErr_Format(PyExc_ValueError, "the topic name '%s' is invalid: %s", name,
                      kafka.err2str(kafka.last_error()));
         return NULL;
     }
@@ -245,7 +245,7 @@ static rd_kafka_topic_t *topic_of(Client *client, const char *name) {
 }
 
 /* Returns a list of the right length; NULL with an exception. */
-static PyObject *listed(PyObject *sequence, Py_ssize_t length) {
+static PyObject *list_of(PyObject *sequence, Py_ssize_t length) {
     PyObject *list = PyList_Check(sequence) ? Py_NewRef(sequence) : PySequence_List(sequence);
     if (list != NULL && PyList_Size(list) != length) {
         PyErr_Format(PyExc_ValueError, "there are %zd records, but another column has %zd", length,
@@ -259,14 +259,14 @@ static int find_partitions(Columns *columns, PyObject *partitions, Py_ssize_t le
     if (partitions == Py_None || PyLong_Check(partitions)) {
         return partition_of(partitions, &columns->partition);
     }
-    columns->partitions = listed(partitions, length);
+    columns->partitions = list_of(partitions, length);
     return columns->partitions == NULL ? -1 : 0;
 }
 
 static PyObject *produce_all(Client *client, const char *topic, Columns *columns, Py_ssize_t start,
                              Py_ssize_t length) {
     if (kafka.type(client->rk) != TYPE_PRODUCER) {
-        PyErr_SetString(PyExc_RuntimeError, "only a producer writes records");
+        PyErr_SetString(PyExc_RuntimeError, "only producers can send records");
         return NULL;
     }
     columns->rk = client->rk;
@@ -281,7 +281,7 @@ static PyObject *produce_all(Client *client, const char *topic, Columns *columns
         index++;
     }
     ignore_acknowledgements(before);
-    if (error == NOT_UNDERSTOOD) {
+    if (error == INVALID_RECORD) {
         int is_about_record = PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
                               PyErr_ExceptionMatches(PyExc_OverflowError);
         if (index == start || !is_about_record) {
@@ -307,13 +307,13 @@ PyObject *produce_columns(ClientObject *self, PyObject *arguments) {
         return NULL;
     }
     if (start < 0 || start > length) {
-        return PyErr_Format(PyExc_IndexError, "there are %zd records, none of which is the %zdth", length,
+        return PyErr_Format(PyExc_IndexError, "there are %zd records, so start index %zd is out of range", length,
                             start);
     }
     Columns columns = {.partition = BY_KEY};
-    if ((columns.values = listed(values, length)) != NULL && (columns.keys = listed(keys, length)) != NULL &&
-        (columns.timestamps = listed(timestamps, length)) != NULL &&
-        (headers == Py_None || (columns.headers = listed(headers, length)) != NULL) &&
+    if ((columns.values = list_of(values, length)) != NULL && (columns.keys = list_of(keys, length)) != NULL &&
+        (columns.timestamps = list_of(timestamps, length)) != NULL &&
+        (headers == Py_None || (columns.headers = list_of(headers, length)) != NULL) &&
         find_partitions(&columns, partitions, length) == 0 && enter(self)) {
         Client *client = self->client;
         result = produce_all(client, topic, &columns, start, length);

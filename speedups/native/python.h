@@ -96,7 +96,7 @@ static inline int as_number(PyObject *object, long long *number) {
 static inline int add_number(long long *number, long long more) {
     long long sum;
     if (__builtin_add_overflow(*number, more, &sum)) {
-        PyErr_SetString(PyExc_OverflowError, "a number of a cache does not fit 64 bits");
+        PyErr_SetString(PyExc_OverflowError, "a number of a cache exceeds 64 bits");
         return -1;
     }
     *number = sum;
@@ -138,9 +138,9 @@ int add_eviction_order(PyObject *module);
 int add_key_index(PyObject *module);
 PyObject *remove_entries(PyObject *module, PyObject *arguments);
 PyObject *new_entries(PyObject *module, PyObject *arguments);
-PyObject *in_order(PyObject *module, PyObject *entries);
+PyObject *sorted_by_change(PyObject *module, PyObject *entries);
 PyObject *columns_of(PyObject *module, PyObject *entries);
-PyObject *settle_entries(PyObject *module, PyObject *arguments);
+PyObject *mark_flushed(PyObject *module, PyObject *arguments);
 PyObject *count_entries(PyObject *module, PyObject *arguments);
 PyObject *fold_entries(PyObject *module, PyObject *arguments);
 PyObject *fold_sessions(PyObject *module, PyObject *arguments);

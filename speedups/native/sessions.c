@@ -16,7 +16,7 @@ typedef struct {
     PyObject *initializer, *aggregator, *merger, *failed, *otherwise;
     long long gap_ms, closed_after_ms, stream_time, written_until, extra_bytes;
     /* The number and size of new entries that were not reported to the cache yet. */
-    long long came, came_bytes;
+    long long added, added_bytes;
     long long late;
 } Sessions;
 
@@ -60,7 +60,7 @@ static long long start_of(PyObject *stored) {
 /* ---- the cache */
 
 /* Subtracts a duration from a time; times beyond 64 bits are clamped. */
-static long long less(long long time, long long span) {
+static long long minus(long long time, long long span) {
     long long result;
     if (__builtin_sub_overflow(time, span, &result)) {
         return span > 0 ? LLONG_MIN : LLONG_MAX;
@@ -69,29 +69,29 @@ static long long less(long long time, long long span) {
 }
 
 /* Reports the changes to the cache: 0, or -1 with an exception. */
-static int tell_cache(Sessions *self) {
-    PyObject *told = NULL;
-    long long came = self->came, came_bytes = self->came_bytes;
-    self->came = self->came_bytes = 0;
-    if (tell_seq(&self->cache) == 0) {
-        told = PyObject_CallMethod(self->cache.cache, "came", "LL", came, came_bytes);
+static int report_changes(Sessions *self) {
+    PyObject *result = NULL;
+    long long added = self->added, added_bytes = self->added_bytes;
+    self->added = self->added_bytes = 0;
+    if (write_seq(&self->cache) == 0) {
+        result = PyObject_CallMethod(self->cache.cache, "on_added", "LL", added, added_bytes);
     }
-    Py_XDECREF(told);
-    return told == NULL ? -1 : 0;
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }
 
 /* Passes a record to Python: 0, or -1 with an exception. */
-static int leave_to_python(Sessions *self, Step *step) {
+static int pass_to_python(Sessions *self, Step *step) {
     Context *context = &step->context;
     PyObject *late = NULL;
-    if (tell_cache(self) == 0) {
+    if (report_changes(self) == 0) {
         late = PyObject_CallFunction(self->otherwise, "nLOLOL", step->index, context->timestamp, context->place,
                                      context->offset, context->headers, self->stream_time);
     }
     int is_late = late == NULL ? -1 : PyObject_IsTrue(late);
     Py_XDECREF(late);
     self->late += is_late > 0;
-    return ask_seq_after(&self->cache, is_late < 0);
+    return read_seq_after(&self->cache, is_late < 0);
 }
 
 /* ---- lookups */
@@ -99,19 +99,19 @@ static int leave_to_python(Sessions *self, Step *step) {
 /* Returns the first session of a key that ends at or after a time, and counts the sessions from it
  * on. NULL if there is none, or with an exception. */
 static PyObject *first_session(Sessions *self, PyObject *key_bytes, long long first, Py_ssize_t *count) {
-    PyObject *known, *stored = NULL;
+    PyObject *list, *stored = NULL;
     *count = 0;
-    if (stored_keys_of(self->index, key_bytes, &known) > 0) {
-        Py_ssize_t place = place_at(self->index, known, first);
-        *count = PyList_Size(known) - place;
-        stored = *count == 0 ? NULL : list_item(known, place);
+    if (find_stored_keys(self->index, key_bytes, &list) > 0) {
+        Py_ssize_t place = index_at_time(self->index, list, first);
+        *count = PyList_Size(list) - place;
+        stored = *count == 0 ? NULL : list_item(list, place);
     }
-    Py_XDECREF(known);
+    Py_XDECREF(list);
     return stored;
 }
 
 static Found find(Sessions *self, Step *step) {
-    long long time = step->context.timestamp, first = less(time, self->gap_ms);
+    long long time = step->context.timestamp, first = minus(time, self->gap_ms);
     if (PyDict_Size(self->resting) > 0 || first <= self->written_until) {
         return ANYTHING;
     }
@@ -127,7 +127,7 @@ static Found find(Sessions *self, Step *step) {
     if (found <= 0) {
         return found < 0 ? FAILED : ANYTHING;
     }
-    if (count > 1 || less(step->start, self->gap_ms) > time || is_none(step->entry->value) ||
+    if (count > 1 || minus(step->start, self->gap_ms) > time || is_none(step->entry->value) ||
         !is_none(step->entry->raw)) {
         return ANYTHING;
     }
@@ -136,7 +136,7 @@ static Found find(Sessions *self, Step *step) {
 
 /* Returns whether the entry can be reused for a session with other bounds, because the session is
  * not stored below. */
-static int may_move(Step *step) {
+static int can_move(Step *step) {
     Entry *entry = step->entry;
     return entry->dirty_seq != 0 && is_none(entry->stored);
 }
@@ -160,9 +160,9 @@ static int put_new(Sessions *self, Step *step, PyObject *value) {
         entry = made_entry(stored, Py_None, size, self->cache.seq);
     }
     int failed = entry == NULL || put_entry(self->cache.table, stored, (PyObject *)entry) < 0 ||
-                 queue_entry(self->order, entry) < 0 || note_key(self->index, stored) < 0 ||
-                 change(self, step, entry, value) < 0 || add_number(&self->came_bytes, size) < 0;
-    self->came += !failed;
+                 queue_entry(self->order, entry) < 0 || add_stored_key(self->index, stored) < 0 ||
+                 change(self, step, entry, value) < 0 || add_number(&self->added_bytes, size) < 0;
+    self->added += !failed;
     Py_DECREF(stored);
     Py_XDECREF((PyObject *)entry);
     return failed ? -1 : 0;
@@ -173,13 +173,13 @@ static int move(Sessions *self, Entry *entry, PyObject *stored) {
     PyObject *old = key_of_entry(entry), *taken = NULL;
     int failed = old == NULL || take_entry(self->cache.table, old, &taken) < 0;
     if (!failed && taken != (PyObject *)entry) {
-        PyErr_SetString(PyExc_RuntimeError, "a cache was changed while its entries were");
+        PyErr_SetString(PyExc_RuntimeError, "the cache was changed while its entries were being changed");
         failed = 1;
     }
     if (!failed) {
         set(&entry->key_bytes, stored);
-        failed = put_entry(self->cache.table, stored, taken) < 0 || unnote_key(self->index, old) < 0 ||
-                 note_key(self->index, stored) < 0;
+        failed = put_entry(self->cache.table, stored, taken) < 0 || remove_stored_key(self->index, old) < 0 ||
+                 add_stored_key(self->index, stored) < 0;
     }
     Py_XDECREF(taken);
     Py_XDECREF(old);
@@ -188,7 +188,7 @@ static int move(Sessions *self, Entry *entry, PyObject *stored) {
 
 /* ---- records */
 
-static int is_closed(Sessions *self, long long end) { return end < less(self->stream_time, self->closed_after_ms); }
+static int is_closed(Sessions *self, long long end) { return end < minus(self->stream_time, self->closed_after_ms); }
 
 static int begin(Sessions *self, Step *step) {
     PyObject *initial = PyObject_CallObject(self->initializer, NULL);
@@ -200,7 +200,7 @@ static int begin(Sessions *self, Step *step) {
     PyObject *value = initial == NULL
                           ? NULL
                           : PyObject_CallFunctionObjArgs(self->aggregator, step->key, step->value, initial, NULL);
-    int failed = value == NULL ? tell_failure(&self->cache, self->failed, step->index) : put_new(self, step, value);
+    int failed = value == NULL ? report_failure(&self->cache, self->failed, step->index) : put_new(self, step, value);
     Py_XDECREF(initial);
     Py_XDECREF(value);
     return failed;
@@ -208,13 +208,13 @@ static int begin(Sessions *self, Step *step) {
 
 /* Merges the aggregate of the session into an initial one; returns NULL with an exception. */
 static PyObject *merged(Sessions *self, Step *step) {
-    PyObject *so_far = held(step->entry->value);
+    PyObject *current = held(step->entry->value);
     PyObject *initial = PyObject_CallObject(self->initializer, NULL), *value = NULL;
     if (initial != NULL) {
-        value = PyObject_CallFunctionObjArgs(self->merger, step->key, initial, so_far, NULL);
+        value = PyObject_CallFunctionObjArgs(self->merger, step->key, initial, current, NULL);
     }
     Py_XDECREF(initial);
-    Py_XDECREF(so_far);
+    Py_XDECREF(current);
     return value;
 }
 
@@ -222,17 +222,17 @@ static PyObject *merged(Sessions *self, Step *step) {
  * exception. */
 static int extend(Sessions *self, Step *step, PyObject *stored) {
     int is_single = step->start == step->end;
-    PyObject *so_far = merged(self, step);
-    if (so_far == NULL) {
-        return tell_failure(&self->cache, self->failed, step->index);
+    PyObject *current = merged(self, step);
+    if (current == NULL) {
+        return report_failure(&self->cache, self->failed, step->index);
     }
     if (is_closed(self, step->end)) {
-        Py_DECREF(so_far);
+        Py_DECREF(current);
         self->late++;
         return 0;
     }
-    PyObject *value = PyObject_CallFunctionObjArgs(self->aggregator, step->key, step->value, so_far, NULL);
-    Py_DECREF(so_far);
+    PyObject *value = PyObject_CallFunctionObjArgs(self->aggregator, step->key, step->value, current, NULL);
+    Py_DECREF(current);
     if (value != NULL) {
         int failed = (stored != NULL && move(self, step->entry, stored) < 0) ||
                      change(self, step, step->entry, value) < 0;
@@ -249,15 +249,15 @@ static int extend(Sessions *self, Step *step, PyObject *stored) {
         return -1;
     }
     restore_exception(exception);
-    return tell_failure(&self->cache, self->failed, step->index);
+    return report_failure(&self->cache, self->failed, step->index);
 }
 
 static int extend_found(Sessions *self, Step *step) {
     long long time = step->context.timestamp;
     long long start = time < step->start ? time : step->start, end = time > step->end ? time : step->end;
     int moves = start != step->start || end != step->end;
-    if (moves && !may_move(step)) {
-        return leave_to_python(self, step);
+    if (moves && !can_move(step)) {
+        return pass_to_python(self, step);
     }
     step->start = start;
     step->end = end;
@@ -271,14 +271,14 @@ static int add(Sessions *self, Step *step) {
     if (step->context.timestamp > self->stream_time) {
         self->stream_time = step->context.timestamp;
     }
-    show_index(&self->updates, step->index);
+    publish_index(&self->updates, step->index);
     switch (find(self, step)) {
     case NOTHING:
         return begin(self, step);
     case ONE:
         return extend_found(self, step);
     case ANYTHING:
-        return leave_to_python(self, step);
+        return pass_to_python(self, step);
     default:
         return -1;
     }
@@ -288,7 +288,7 @@ static int take_record(Sessions *self, Py_ssize_t index) {
     Step step = {.index = index, .key_bytes = list_item(self->updates.stored_keys, index)};
     int failed = -1;
     if (step.key_bytes != NULL && !PyBytes_Check(step.key_bytes)) {
-        PyErr_SetString(PyExc_TypeError, "keys are bytes");
+        PyErr_SetString(PyExc_TypeError, "keys must be bytes");
     } else if (step.key_bytes != NULL) {
         step.key = cell(&self->updates.keys, index);
         step.value = step.key == NULL ? NULL : cell(&self->updates.values, index);
@@ -326,7 +326,7 @@ PyObject *fold_sessions(PyObject *module, PyObject *arguments) {
     }
     /* Report the work so far, with or without an exception. */
     Exception exception = take_exception();
-    if (self.cache.is_open && tell_cache(&self) < 0) {
+    if (self.cache.is_open && report_changes(&self) < 0) {
         exception = first_exception(exception);
         failed = 1;
     }

@@ -50,30 +50,30 @@ int open_cache(Cache *state, PyObject *cache) {
         return 0;
     }
     if (!PyList_Check(state->dirty)) {
-        PyErr_SetString(PyExc_TypeError, "a cache's changed entries are a list");
+        PyErr_SetString(PyExc_TypeError, "the dirty entries of a cache must be a list");
         return 0;
     }
-    state->is_open = ask_seq(state) == 0;
+    state->is_open = read_seq(state) == 0;
     return state->is_open;
 }
 
-int tell_seq(Cache *state) {
+int write_seq(Cache *state) {
     PyObject *seq = PyLong_FromLongLong(state->seq);
-    int told = seq == NULL ? -1 : PyObject_SetAttrString(state->cache, "seq", seq);
+    int failed = seq == NULL ? -1 : PyObject_SetAttrString(state->cache, "seq", seq);
     Py_XDECREF(seq);
-    return told;
+    return failed;
 }
 
-int ask_seq(Cache *state) {
+int read_seq(Cache *state) {
     PyObject *seq = PyObject_GetAttrString(state->cache, "seq");
     int failed = as_number(seq, &state->seq);
     Py_XDECREF(seq);
     return failed;
 }
 
-int ask_seq_after(Cache *state, int failed) {
+int read_seq_after(Cache *state, int failed) {
     Exception exception = take_exception();
-    if (ask_seq(state) < 0) {
+    if (read_seq(state) < 0) {
         exception = first_exception(exception);
         failed = 1;
     }
@@ -82,7 +82,7 @@ int ask_seq_after(Cache *state, int failed) {
 }
 
 int close_cache(Cache *state) {
-    int failed = state->is_open ? tell_seq(state) : 0;
+    int failed = state->is_open ? write_seq(state) : 0;
     Py_CLEAR(state->entries);
     Py_CLEAR(state->dirty);
     return failed;
@@ -90,10 +90,10 @@ int close_cache(Cache *state) {
 
 /* ---- records */
 
-int open_updates(Updates *updates, PyObject *given) {
+int open_updates(Updates *updates, PyObject *tuple) {
     /* These are items of a tuple that is an argument. */
     PyObject *stored_keys, *indices, *keys, *values, *timestamps, *places, *offsets, *headers, *at;
-    if (!PyArg_ParseTuple(given, "O!OOOOOOOO", &PyList_Type, &stored_keys, &indices, &keys, &values, &timestamps,
+    if (!PyArg_ParseTuple(tuple, "O!OOOOOOOO", &PyList_Type, &stored_keys, &indices, &keys, &values, &timestamps,
                           &places, &offsets, &headers, &at) ||
         PyObject_GetBuffer(at, &updates->at, PyBUF_WRITABLE) < 0) {
         return 0;
@@ -102,12 +102,12 @@ int open_updates(Updates *updates, PyObject *given) {
     updates->indices = held(indices);
     updates->count = PyList_Size(stored_keys);
     if (updates->at.len < (Py_ssize_t)sizeof(long long)) {
-        PyErr_SetString(PyExc_ValueError, "there must be room for a number of 8 bytes");
+        PyErr_SetString(PyExc_ValueError, "the buffer for the index must have at least 8 bytes");
         return 0;
     }
     if (updates->indices != Py_None &&
         !(PyList_Check(updates->indices) && PyList_Size(updates->indices) == updates->count)) {
-        PyErr_SetString(PyExc_ValueError, "indices are a list that is as long as that of stored keys");
+        PyErr_SetString(PyExc_ValueError, "indices must be a list of the same length as the stored keys");
         return 0;
     }
     updates->no_headers = headers == Py_None ? PyTuple_New(0) : NULL;
@@ -170,25 +170,25 @@ int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timesta
 
 /* ---- failures */
 
-int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index) {
+int report_failure(Cache *cache, PyObject *failed, Py_ssize_t index) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) {
         return -1;
     }
-    PyObject *told = NULL;
+    PyObject *result = NULL;
     Exception exception = take_exception();
     PyErr_NormalizeException(&exception.type, &exception.error, &exception.traceback);
     if (exception.traceback != NULL) {
         PyException_SetTraceback(exception.error, exception.traceback);
     }
-    if (tell_seq(cache) == 0) {
+    if (write_seq(cache) == 0) {
         /* As in an `except` block: the callback may log the exception, or use `sys.exception()`. */
         PyObject *before = PyErr_GetHandledException();
         PyErr_SetHandledException(exception.error);
-        told = PyObject_CallFunction(failed, "nO", index, exception.error);
+        result = PyObject_CallFunction(failed, "nO", index, exception.error);
         PyErr_SetHandledException(before);
         Py_XDECREF(before);
     }
     drop_exception(exception);
-    Py_XDECREF(told);
-    return told == NULL ? -1 : 0;
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }

@@ -52,15 +52,15 @@ int close_cache(Cache *state);
 
 /* Writes the sequence number to the cache before Python uses it, and reads it afterwards: 0, or
  * -1 with an exception. */
-int tell_seq(Cache *state);
-int ask_seq(Cache *state);
+int write_seq(Cache *state);
+int read_seq(Cache *state);
 
 /* Reads the sequence number after Python code that may have failed; keeps its exception: 0, or -1
  * with an exception. */
-int ask_seq_after(Cache *state, int failed);
+int read_seq_after(Cache *state, int failed);
 
 /* Parses the arguments of Millstream's `AggregateUpdates`; returns whether they are valid. */
-int open_updates(Updates *updates, PyObject *given);
+int open_updates(Updates *updates, PyObject *tuple);
 void close_updates(Updates *updates);
 
 /* Reads the data of a record except key and value: 0, or -1 with an exception and without owned
@@ -73,10 +73,10 @@ int change_cached(Cache *cache, Entry *entry, PyObject *value, long long timesta
 
 /* Passes the exception of a user's function to the callback `failed`: 0 if the record is skipped,
  * or -1 with an exception. */
-int tell_failure(Cache *cache, PyObject *failed, Py_ssize_t index);
+int report_failure(Cache *cache, PyObject *failed, Py_ssize_t index);
 
 /* Publishes the index of the record whose Python function is called. */
-static inline void show_index(Updates *updates, Py_ssize_t index) {
+static inline void publish_index(Updates *updates, Py_ssize_t index) {
     long long number = index;
     memcpy(updates->at.buf, &number, sizeof(number));
 }

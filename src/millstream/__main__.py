@@ -1,4 +1,7 @@
-"""`python -m millstream`: the command line when the `millstream` script is not on the path."""
+"""The command line as a module: `python -m millstream`.
+
+Works even if the `millstream` script is not on the path.
+"""
 
 from __future__ import annotations
 

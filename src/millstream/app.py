@@ -54,14 +54,14 @@ logger = logging.getLogger(__name__)
 class KafkaStreams:
     """Runs a topology on Spark: one long-running Spark task for each stream thread.
 
-    An object can be started only once. Instances with the same application id share the
-    work, on different hosts or on the same host, each with its own `state_dir`.
+    An object can be started only once. Instances with the same application id share the work. They
+    may run on different hosts, or on the same host with a different `state_dir` for each instance.
 
     Args:
         spark: the Spark session that runs the threads. Default: the active session; otherwise a
             session on the master given to spark-submit or `millstream run --spark`; otherwise a
-            local session with `num_stream_threads + 4` slots (the maximum, if that is a range),
-            which is stopped on close.
+            local session with `num_stream_threads + 4` slots (with the maximum of a range), which
+            is stopped on close.
 
     Raises:
         TopologyError: the topology is invalid.
@@ -129,7 +129,8 @@ class KafkaStreams:
         Blocks until the threads are submitted to Spark. That takes a few seconds if a Spark session
         must be started. The first start of a topology with `stream_from_lake` also writes the
         tables to their topics. If no broker responds, `start` retries for `task.timeout.ms` and
-        logs a warning every second. Another thread may call `close` meanwhile.
+        logs a warning after 2, 4, 8, … seconds, then every 30 seconds. Another thread may call
+        `close` meanwhile.
 
         The threads do not keep the script running: when the script ends, the application is closed
         and a warning is logged.
@@ -417,7 +418,7 @@ class KafkaStreams:
 
         Queries partitions of this instance, and of other instances that set `application_server`
         and run the HTTP server. Stream threads execute queries between batches, so a result
-        contains either all effects of a record on the store or none.
+        contains either all changes that a record makes to the store, or none of them.
 
         Args:
             request: the store, the query, the partitions, and the position that they must have
@@ -533,7 +534,7 @@ class KafkaStreams:
         )
 
     def changes_dataframe(self, store: str, *, starting_offsets: str = "earliest") -> DataFrame:
-        """Return a streaming DataFrame of a store's changes: one row per changelog record.
+        """Return a streaming DataFrame with one row per changelog record of a store.
 
         A row without a value is a deletion. A streaming query reads each record once, or
         again if a micro-batch is retried.
@@ -593,7 +594,7 @@ class KafkaStreams:
         )
 
     def streams_metadata_for_store(self, store: str) -> list[StreamsMetadata]:
-        """Return the instances that host partitions of a store, as active or standby tasks.
+        """Return the instances that host partitions of a store, active or standby.
 
         Only includes instances with an `application_server`. Empty before the first rebalance, and
         for a store that does not exist.
@@ -610,7 +611,9 @@ class KafkaStreams:
         return self._supervisor.query_client.routing.clients_with_store(store)
 
     def metadata_for_all_streams_clients(self) -> list[StreamsMetadata]:
-        """Return all instances with an `application_server`, with their stores and partitions.
+        """Return all instances with an `application_server`.
+
+        The result contains the stores and partitions of each instance.
 
         Raises:
             StreamsNotStartedError: the application has not been started.
@@ -752,7 +755,9 @@ class KafkaStreams:
         return self._supervisor.paused
 
     def clean_up(self) -> None:
-        """Delete this instance's local state. It is restored from the changelogs.
+        """Delete this instance's local state.
+
+        The next start restores the state from the changelogs.
 
         Raises:
             IllegalStateError: the application is running.

@@ -44,7 +44,10 @@ def is_generator(function: object) -> bool:
 
 
 def is_deferred(function: object) -> bool:
-    """Whether a function is asynchronous or a generator, so a call runs none of its code."""
+    """Whether a function is asynchronous or a generator.
+
+    A call of such a function runs none of its code.
+    """
     return is_asynchronous(function) or is_generator(function)
 
 
@@ -112,7 +115,7 @@ def is_unstarted(result: object) -> bool:
 
 
 def checked_effect(result: Any) -> Any:
-    """Check the result of a function that is called for its side effect or as a condition.
+    """Check the result of a function called for its side effect or as a condition.
 
     Raises TypeError for a coroutine or a generator: the function's code never ran.
     """
@@ -150,7 +153,10 @@ def name_of(function: object) -> str:
 
 
 def _is_made_by(function: object, is_of_kind: Callable[[object], bool]) -> bool:
-    """Apply `is_of_kind` to a function, a `partial`'s function, or an object's `__call__`."""
+    """Whether `is_of_kind` holds for a function or a callable object.
+
+    Checks the function of a `partial`, and the `__call__` of an object.
+    """
     while isinstance(function, partial):
         function = function.func
     if is_of_kind(function):

@@ -1,4 +1,4 @@
-"""Conversion of durations and times from `timedelta` and ISO 8601 to milliseconds."""
+"""Conversion of durations and times (`timedelta`, ISO 8601) to milliseconds."""
 
 from __future__ import annotations
 

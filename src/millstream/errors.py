@@ -14,7 +14,12 @@ StreamsError
 ├── UnsupportedOperationError     the object never supports the operation
 ├── NullKeyError                  a store operation was called with None as the key
 ├── InvalidStateStoreError        a store is unknown, closed or hosted elsewhere
-│   └── UnknownStateStoreError
+│   ├── UnknownStateStoreError
+│   ├── StateStoreNotAvailableError      the store is restored, or its task starts
+│   ├── StateStoreMigratedError          the store has moved to another instance
+│   ├── InvalidStateStorePartitionError  the store does not have this partition here
+│   ├── StreamsNotStartedError
+│   └── StreamsStoppedError
 ├── TaskAssignmentError           the leader could not compute or announce an assignment
 │   └── MissingSourceTopicError   a source topic does not exist
 ├── TaskMigratedError             another member owns the task now (control flow)
@@ -143,7 +148,7 @@ class CopartitionError(TopologyError):
 
 
 class ConfigError(StreamsError, ValueError):
-    """A setting is missing, unknown, out of range, or not supported by the Kafka clients."""
+    """A setting is missing, unknown, out of range, or unsupported by Kafka clients."""
 
 
 class SerializationError(StreamsError):
@@ -216,7 +221,10 @@ class NullKeyError(StreamsError, TypeError):
 
 
 class UnsupportedOperationError(StreamsError):
-    """The object never supports this operation, such as a task's write to a global store."""
+    """An unsupported operation, such as a task's write to a global store.
+
+    The object never supports the operation, regardless of its state.
+    """
 
 
 class InvalidStateStoreError(StreamsError):
@@ -302,11 +310,11 @@ class LockError(StreamsError):
 
 
 class GroupMembershipError(StreamsError):
-    """The consumer group rejects this member: fenced, not authorized, or the wrong group type."""
+    """The group rejects this member: fenced, not authorized, or the wrong group type."""
 
 
 class ShutdownRequestedError(StreamsError):
-    """An instance of the application requested the shutdown of all instances (KIP-671)."""
+    """An application instance requested that all instances shut down (KIP-671)."""
 
 
 class OffsetOutOfRangeError(StreamsError):
@@ -334,13 +342,13 @@ class AccessDeniedError(StreamsError):
 
 
 class BrokerUnavailableError(StreamsError):
-    """No bootstrap server responded in time."""
+    """No broker responded in time."""
 
     retriable = True
 
 
 class EmbeddedKafkaError(StreamsError):
-    """The embedded broker could not be downloaded or started."""
+    """The embedded broker could not be downloaded or started, or rejected a request."""
 
 
 class SparkError(StreamsError):
@@ -392,7 +400,7 @@ class EnvironmentMismatchError(SparkError):
 
 
 class ThreadUnavailableError(SparkError):
-    """A stream thread is starting or restarting, has ended, or did not respond in time."""
+    """A stream thread is (re)starting, has ended, or did not respond in time."""
 
     retriable = True
 

@@ -92,7 +92,10 @@ class Windowed(tuple[K_co, Window], Generic[K_co]):
 
 
 def unchecked_windowed(key: Any, start_ms: int, end_ms: int) -> Windowed[Any]:
-    """Create a windowed key without checks: 0.3 us, two thirds of the time with checks."""
+    """Create a windowed key without checks, in 0.3 us.
+
+    This is two thirds of the time that a creation with checks takes.
+    """
     return _new(Windowed, (key, _new(Window, (start_ms, end_ms))))
 
 
@@ -114,6 +117,6 @@ def unchecked_windows(starts_ms: Iterable[int], ends_ms: Iterable[int]) -> Itera
 def fixed_window_end(start_ms: int, size_ms: int) -> int:
     """Return the end of a fixed-size window.
 
-    This is `MAX_TIME_MS` where Java's `long` overflows.
+    Returns `MAX_TIME_MS` if the end exceeds Java's largest `long`.
     """
     return min(start_ms + size_ms, MAX_TIME_MS)

@@ -141,7 +141,7 @@ FAMILY = Family(
             options(key_serde="nowhere:SERDE"),
             raises(
                 "'nowhere:SERDE'",
-                "cannot be imported",
+                "cannot import it",
                 "the sys.path that the driver had when it called millstream.lake.register(spark)",
             ),
         ),

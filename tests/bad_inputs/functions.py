@@ -93,7 +93,7 @@ RAISES = Family(
         raising("filter", "in filter()", lambda s, b: s.filter(fails)),
         raising("peek", "in peek()", lambda s, b: s.peek(fails)),
         raising("select-key", "in select_key()", lambda s, b: s.select_key(fails)),
-        raising("flat-map", "in a generator, half-way", lambda s, b: s.flat_map_values(half)),
+        raising("flat-map", "in a generator, halfway", lambda s, b: s.flat_map_values(half)),
         raising(
             "split",
             "in a branch's predicate",

@@ -78,7 +78,7 @@ FAMILY = Family(
         case("dict", "a processor that sets a dict", set_headers({"a": b"x"}), raises("pairs")),
         case(
             "triple",
-            "a processor that sets tuples of three",
+            "a processor that sets tuples of three items",
             set_headers([("a", b"x", 1)]),
             raises("pairs"),
         ),

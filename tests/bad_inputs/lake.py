@@ -69,7 +69,7 @@ LAKE = Family(
         ),
         stream(
             "column",
-            "a partition with the name of a column of the table",
+            "a partition column with the name of another column",
             "would be a second column called 'timestamp'",
             partition_by=["timestamp(_topic)"],
         ),
@@ -125,7 +125,7 @@ LAKE = Family(
         ),
         history(
             "history-partitions",
-            "another number of partitions than the topic",
+            "a different number of partitions than the topic",
             "as many partitions as 'in'",
             then="in",
             partitions=4,

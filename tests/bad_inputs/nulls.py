@@ -306,7 +306,7 @@ VALUES = Family(
         ),
         Case(
             "regrouped",
-            "a table whose groups get None",
+            "a table grouped with None as the value",
             process(regrouped("k", None), Input()),
             Filtered(),
         ),

@@ -218,7 +218,7 @@ FAMILY = Family(
         ),
         case(
             "header",
-            "a number in a header, which bypasses all checks",
+            "a number as a header value, which is only detected when the record is sent",
             processed(SetInvalidHeader),
             Raises(ProductionError, ["the client rejects it", "Headers must be"]),
         ),

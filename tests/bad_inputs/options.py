@@ -252,7 +252,7 @@ FAMILY = Family(
         ),
         case(
             "both",
-            "a supplier and a name",
+            "both a supplier and a name",
             lambda: ms.Materialized("kept", supplier=PLAIN),
             Raises(TopologyError, "not both"),
         ),

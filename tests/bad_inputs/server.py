@@ -84,14 +84,14 @@ FAMILY = Family(
             "key-alone",
             "a private key without a certificate",
             {"server_tls_key": "key.pem"},
-            raises("server_tls_key is given without server_tls_certificate", "plain HTTP"),
+            raises("server_tls_certificate is required with server_tls_key", "plain HTTP"),
         ),
         case(
             "client-ca-alone",
             "certificate authorities without a certificate",
             {"server_tls_client_ca": "clients.pem", "server_tls_ca": "servers.pem"},
             raises(
-                "server_tls_ca and server_tls_client_ca is given without server_tls_certificate"
+                "server_tls_certificate is required with server_tls_ca and server_tls_client_ca"
             ),
         ),
         case(

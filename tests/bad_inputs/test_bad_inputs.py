@@ -5,9 +5,8 @@ from __future__ import annotations
 import generate_bad_input
 import pytest
 
-from bad_inputs.case import Case
+from bad_inputs.case import Case, differences
 from bad_inputs.families import FAMILIES
-from bad_inputs.trying import differences
 
 CASES = {f"{family.title}/{case.id}": case for family in FAMILIES for case in family.cases}
 

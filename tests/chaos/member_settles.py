@@ -3,6 +3,7 @@
 Two processes join one group. Their processing loops hold the interpreter lock for more than a
 second at a time and release it for a few milliseconds only, like a large batch in C code. The group
 must settle within three generations and must not rebalance again, since there is no reason to.
+
     PYTHONPATH=tests python -m chaos.member_settles --seconds 600
 
 waits until the members have settled, watches them for this time, prints the result and exits with 1

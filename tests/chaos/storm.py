@@ -305,7 +305,7 @@ class Storm:
             ),
         )
         if self._open:
-            # Each fault may cause all of them to be processed again.
+            # Each fault may cause all of these records to be processed again.
             done = application.ends - self._committed
             application.may_repeat += self._open * done
             self._open = 0

@@ -21,7 +21,7 @@ _CHECK_S = 0.5
 
 
 class InstanceStarter(Protocol):
-    """InstanceStarter the instances of an application."""
+    """Starts the instances of an application."""
 
     def state(self, name: str) -> Path:
         """The state folder of an instance."""
@@ -33,7 +33,7 @@ class InstanceStarter(Protocol):
 
 
 class Instance:
-    """A driver that is restarted whenever it ends, like by a service manager."""
+    """A driver that is restarted whenever it ends, as by a service manager."""
 
     def __init__(self, name: str, instances: InstanceStarter) -> None:
         self.name = name

@@ -14,7 +14,7 @@ from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka
 
-#: The minimum.
+#: The interval of probing rebalances, at its minimum.
 PROBING_MS = 60_000
 #: A standby with this lag counts as caught up. The load writes fewer records per second.
 ACCEPTABLE_LAG = 3_000
@@ -28,7 +28,7 @@ def owners(scripts: list[Script]) -> dict[str, int]:
 
 
 def taken_over(script: Script) -> int:
-    """The number of stateful tasks that an instance has taken_over over."""
+    """The number of stateful tasks that an instance has taken over."""
     count, before = 0, set[str]()
     for line in script.lines:
         if line.startswith("now "):
@@ -50,7 +50,7 @@ def is_balanced(scripts: list[Script]) -> bool:
 
 def test_scaling_out_and_in_under_load(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: 1 → 2 → 3 → 1 instances without losing or repeating a record. A task moves to a new
-    instance when a standby has caught up there, so that it only restores a short rest, and each
+    instance when a standby has caught up there, so that it only restores the last records, and each
     task moves at most once."""
     instances = Instances(
         kafka,

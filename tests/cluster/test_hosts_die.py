@@ -30,9 +30,9 @@ def test_standbys_take_over_from_a_failed_worker(
 ) -> None:
     """Goal: the tasks of a host move to their standbys, which only restore unread records.
 
-    Method: power off the host under load, while no other standbys are up to date. The changelogs of
-    its tasks do not grow until others own the tasks, so the number of unread records is known; the
-    restore listener reports the number of restored records.
+    Method: power off the host under load, while only standbys have recent copies of its state. The
+    changelogs of its tasks do not grow until others own the tasks, so the number of unread records
+    is known; the restore listener reports the number of restored records.
     """
     host = cluster.worker(name)
     application.wait_warm()

@@ -36,7 +36,7 @@ def test_a_worker_is_killed(cluster: Cluster, application: Submitted) -> None:
 
 
 def test_the_driver_is_killed(cluster: Cluster, application: Submitted) -> None:
-    """Goal: a driver that is restarted immediately, like by a supervisor, continues; the previous
+    """Goal: a driver that is restarted immediately, as by a supervisor, continues; the previous
     driver's threads have committed and left, or are fenced."""
     with application.measured("the driver is killed and restarted"):
         application.end()

@@ -13,7 +13,7 @@ from conformance.deviations import deviation, up_to_and_with_defect, up_to_defec
 from conformance.oracle.process import Scenario
 from conformance.vendored.interpret import ASPECTS, compare, run
 
-#: Far more than any scenario takes.
+#: The timeout of a scenario, far longer than any scenario takes.
 _SCENARIO_TIMEOUT_S = 20
 
 #: Operations with the same kind of input and output, which can be removed from the middle.

@@ -95,7 +95,7 @@ def test_examples_of_docstrings_run(module: str) -> None:
 def test_everything_public_has_an_example() -> None:
     """Every public class, function and method shows its use."""
     code = dict(public_code())
-    assert len(code) > 250  # public_code() finds something
+    assert len(code) > 250  # Public code must be found.
     assert {each for each in code if not has_example(code[each])} == WITHOUT_EXAMPLE.keys()
 
 

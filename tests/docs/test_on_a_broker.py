@@ -120,7 +120,7 @@ def counting(stage: Stage) -> dict[str, Any]:
 
 
 def stores(stage: Stage) -> dict[str, Any]:
-    """Set up `counting`, a package with a serde, and the end of queries."""
+    """Set up `counting` and a package with a serde; stop the queries at the end."""
     namespace = counting(stage)
     package = stage.folder / "my_package"
     package.mkdir()

@@ -141,9 +141,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a hosted thread never ends if its last step fails",
         _HOSTED,
         *(
-            "        finally:\n            # Always, so that",
+            "        finally:\n            # Do this in any case, so that",
             "        except ZeroDivisionError:\n            pass\n"
-            "        else:\n            # Always, so",
+            "        else:\n            # Do this in any case, so that",
         ),
         tests=_HOSTED_TESTS,
     ),

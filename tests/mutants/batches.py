@@ -33,7 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=(_UNIT,),
     ),
     mutant(
-        "a reopened task loses its pace",
+        "a reopened task loses its batch sizes",
         _LIMITS,
         "            pace = self._paces[task_id] = TaskPace(",
         "            pace = TaskPace(",

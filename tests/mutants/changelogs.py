@@ -59,7 +59,8 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "failures that init() has hidden are ignored",
         "runtime/task/stream_task.py",
-        "        # For writes by processors in init().\n        self.stores.after_work()\n",
+        "        # Processors may have written to stores in init().\n"
+        "        self.stores.after_work()\n",
         "",
         tests=_FAILURES,
     ),

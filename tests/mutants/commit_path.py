@@ -180,25 +180,25 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # --- the selection of tasks ---
     mutant(
-        "caches of the first task only are flushed",
+        "only the caches of the first task are flushed",
         _COMMITS,
         "        for task in to_commit:\n            with task.located_errors():\n",
         "        for task in to_commit[:1]:\n            with task.located_errors():\n",
     ),
     mutant(
-        "offsets of the first task only are committed",
+        "only the offsets of the first task are committed",
         _COMMITS,
         "        for task in to_commit:\n            offsets",
         "        for task in to_commit[:1]:\n            offsets",
     ),
     mutant(
-        "offsets of the last task only are committed",
+        "only the offsets of the last task are committed",
         _COMMITS,
         "to_commit:\n            offsets.update(task.offsets_to_commit())",
         "to_commit:\n            offsets = task.offsets_to_commit()",
     ),
     mutant(
-        "stores of the first task only are written",
+        "only the stores of the first task are written",
         _COMMITS,
         *(_WRITE, _WRITE.replace("in tasks:", "in tasks[:1]:")),
     ),
@@ -230,7 +230,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            if deadline.passed:\n                return\n",
     ),
     mutant(
-        "a flush is attempted for one step only",
+        "a flush is attempted for only one step",
         _INSISTING,
         "            if deadline.passed:\n                raise\n",
         "            if True:\n                raise\n",
@@ -526,15 +526,17 @@ MUTANTS: tuple[Mutant, ...] = (
         _TASK,
         "            self.commit_needed = self.commit_needed or executor.awaits_delivery\n",
         "",
+        tests=("tests/unit/subscriptions/operator/test_send_failures.py",),
     ),
     mutant(
         "pending records of a task do not cause a commit",
         _TASK,
         "        self.commit_needed = self.awaits_delivery\n",
         "        self.commit_needed = False\n",
+        tests=("tests/unit/subscriptions/operator/test_send_failures.py",),
     ),
     mutant(
-        "the acknowledgement of a task's records is not awaited",
+        "the acknowledgment of a task's records is not awaited",
         _COMMITS,
         "            self._guarantee.await_delivery(overall)\n        for task in tasks:",
         "            pass\n        for task in tasks:",
@@ -751,7 +753,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "            finished.remove(run.offsets[run.done])",
         "            finished.discard(run.offsets[run.done])",
     ),
-    # --- acknowledgements ---
+    # --- acknowledgments ---
     mutant(
         "acknowledged offsets are one ahead",
         _DELIVERY,
@@ -877,7 +879,7 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "a commit that the group rejected is lost",
         _THREAD,
-        "            # The flush before the commit has made tasks process records.\n"
+        "            # The flush made tasks process records, so tasks may have requested commits.\n"
         "            self._check_commit_requests()\n",
         "            self._commit_requested = False\n",
     ),
@@ -900,7 +902,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "lambda: None",
     ),
     mutant(
-        "the last commit is attempted once",
+        "the last commit is attempted only once",
         _CLOSING,
         "            except RebalanceInProgressError:\n                if deadline.passed:\n"
         "                    raise",

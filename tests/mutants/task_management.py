@@ -27,7 +27,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a task stays half closed if its stores cannot be closed",
         _TASK,
         "        finally:\n"
-        "            # Even if closing failed: the task can be opened again.\n"
+        "            # The task can be opened again, even if closing failed.\n"
         '            self._state.transition_to(TaskState.CLOSED, "released")\n',
         "        finally:\n            pass\n"
         '        self._state.transition_to(TaskState.CLOSED, "released")\n',

@@ -65,7 +65,7 @@ def test_tasks_start_at_the_same_times_as_with_guava(
 def test_any_interval_is_limited_to_its_rate_and_a_burst(steps: list[tuple[int, int, int]]) -> None:
     """Between any two times, with any changes of the rate."""
     limiter, now_us, rate = RateLimiter(40, now_us=0), 0, 40
-    granted = 0  # task microseconds, as the rates give them
+    granted = 0  # permits that the rates have granted, in millionths
     starts: list[tuple[int, int]] = []
     for passed_us, wanted, next_rate in steps:
         now_us += passed_us

@@ -75,7 +75,7 @@ class Window(RuleBasedStateMachine):
 
     @rule(offset=st.integers(-1, 100))
     def finish_unknown_offset(self, offset: int) -> None:
-        """Finish an offset that is not in flight, like a cache that held back a finished record."""
+        """Finish an offset that is not in flight, as a cache does for a record held back in it."""
         if offset not in self.in_flight:
             self.window.finish(offset)
 

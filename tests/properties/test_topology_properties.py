@@ -86,7 +86,7 @@ def test_subtopologies_are_closed(program: list[Step], optimize: bool) -> None:
 def test_repartition_topics_precede_aggregations_after_key_changes(
     program: list[Step], optimize: bool
 ) -> None:
-    """On every path from a key change to an aggregation is a topic, including merged paths."""
+    """Every path from a key change to an aggregation contains a topic, even if paths merge."""
     topology = build(program, optimize=optimize)
     for node in topology.nodes.values():
         if isinstance(node, ProcessorNode) and node.stores:

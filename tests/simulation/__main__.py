@@ -11,7 +11,7 @@ from simulation.running import run_and_print, run_many
 
 
 def main(arguments: list[str]) -> int:
-    """Run histories as the arguments say. Return 0 if none failed."""
+    """Run the histories that the arguments select. Return 0 if none failed."""
     parser = argparse.ArgumentParser(prog="simulation", description=__doc__)
     parser.add_argument("--count", type=int, default=1_000, help="number of histories")
     parser.add_argument("--first", type=int, default=1, help="seed of the first history")

@@ -350,7 +350,7 @@ class Checks:
         for tasks in self._open.values():
             for task in tasks.values():
                 if task.state is TaskState.RUNNING:
-                    # Its offset may be unknown if an acknowledgement was lost.
+                    # Its offset may be unknown if an acknowledgment was lost.
                     continue
                 for place, restorer in task.stores.restorers().items():
                     history = self._history[place]

@@ -47,7 +47,7 @@ _SUBSCRIPTION_SHARE: Final = 0.15
 _CHANGE_PROBABILITY: Final = 0.2
 #: The possible numbers of pauses of the coordinators.
 _SILENCES: Final = (0, 0, 1, 2)
-#: The share of histories with a small limit of uncommitted bytes in RocksDB, and the limit_rng.
+#: The share of histories with a small limit of uncommitted bytes in RocksDB, and the limits.
 _LIMITED_SHARE: Final = 0.15
 _LIMITS: Final = (0, 200, 2_000)
 _INPUTS: Final = (INPUT, REPARTITION)

@@ -105,7 +105,7 @@ class Instance:
         state_dir: its state directory, with a folder for each host.
         threads: the number of threads.
         hosts: the number of hosts; a thread may start on any. The threads of one host share a
-            folder, so they are one client.
+            folder, so they are one process of the assignment.
         on_failure: called with the worker and the error of a failed thread.
         on_end: called with the worker of an ended thread, before its process ends.
     """

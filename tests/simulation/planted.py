@@ -50,7 +50,7 @@ def _commit_before_flush() -> list[Replacement]:
 
 
 def _no_flush() -> list[Replacement]:
-    """A commit does not wait for acknowledgements."""
+    """A commit does not wait for acknowledgments."""
     return [(AtLeastOnce, "_flush", lambda self, whole: None)]
 
 

@@ -21,7 +21,8 @@ HELPERS: Final = {"PyList_GetItem", "PyTuple_GetItem", "PyDict_GetItemWithError"
 
 #: An object in an entry, which any Python code can replace.
 OBJECT: Final = re.compile(r"\bentry->(?:value|place|headers|key_bytes|stored|raw)\b")
-#: Converted to a new reference, compared with None, or assigned.
+#: The permitted uses of such an object: it is converted to a new reference, compared with None, or
+#: assigned.
 OWNED: Final = re.compile(r"(?:\bheld\(|\bis_none\(|&)(?:step->)?$")
 #: The files that define entries, and access them where no Python code runs.
 OWNERS: Final = {"entries.h", "entry_table.h"}

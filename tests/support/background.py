@@ -13,8 +13,8 @@ def background(function: Callable[[], object], pause_s: float) -> Iterator[None]
     """Call a function after each pause, on its own thread, until the block ends.
 
     Raises:
-        BaseException: raised by a function, which was then the last one; unless the block itself
-            failed.
+        BaseException: the error of a call, after which the function is not called again. Not
+            raised if the block itself failed.
     """
     over = threading.Event()
 

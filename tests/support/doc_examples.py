@@ -24,7 +24,7 @@ def doctest_globals() -> dict[str, Any]:
     """Names that examples in docstrings can use without an import: all public names and a few more.
 
     `topology` and `config` are a minimal application; `counts`, `clicks` and `visits` are views of
-    stores, as of a running application.
+    stores, as in a running application.
     """
     topology, config = _application()
     names = {each: getattr(module, each) for module in PUBLIC for each in module.__all__}

@@ -9,8 +9,8 @@ import pytest
 
 if __name__ == "__main__":
     sys.modules["millstream_speedups"] = None  # type: ignore[assignment]
-    # For the check whether tests of it may be skipped.
+    # For `support.strictness`, which decides whether tests of the extension may be skipped.
     os.environ["MILLSTREAM_WITHOUT_SPEEDUPS"] = "1"
-    # In this process alone: xdist's workers could import it.
+    # All tests run in this process, because xdist's workers could import the extension.
     options = ("-p", "no:cacheprovider", "-p", "no:xdist", "-rs")
     raise SystemExit(pytest.main([*options, *sys.argv[1:]]))

@@ -8,9 +8,9 @@ from itertools import groupby
 import orjson
 import pytest
 import workload
+from computations import cents
 from harness.check import Numbers
 from harness.load import Load, user_key
-from rules import cents
 
 KEYS, RECORDS = 40, 30_000
 LOAD = Load("not-used:9092", "events", RECORDS, KEYS)

@@ -37,7 +37,7 @@ class Cache:
         for entry in m.new_entries(keys, 1, self.seq + 1):
             self.entries[entry.key_bytes] = entry
         self.seq += len(keys)
-    def came(self, entries, size_bytes):
+    def on_added(self, entries, size_bytes):
         pass
 
 def updates(stored, keys=None, values=None, times=None, offsets=None):
@@ -64,10 +64,10 @@ PROGRAMS: Final = {
         """
 entry = m.CachedEntry(b"k", None, 1, 1)
 del entry.key_bytes
-attempt(m.settle_entries, [entry], [b"v"], 1)
+attempt(m.mark_flushed, [entry], [b"v"], 1)
 attempt(m.remove_entries, m.EntryTable(), [entry])
 """,
-        "AttributeError('an entry has no key: its key_bytes were deleted')\n" * 2,
+        "AttributeError('the entry has no key, because its key_bytes were deleted')\n" * 2,
     ),
     "the repr for an error message clears the list": (
         """
@@ -82,7 +82,7 @@ class Odd(metaclass=Meta):
 entries = [Odd() for _ in range(40)]
 attempt(m.remove_entries, m.EntryTable(), entries)
 """,
-        "TypeError('a CachedEntry is needed, not Odd')\n",
+        "TypeError('expected a CachedEntry, not Odd')\n",
     ),
     "a garbage collection clears the table": (
         """
@@ -117,7 +117,7 @@ class Key(bytes):
         if armed:
             armed = False
             for each in others:
-                index.unnote(each)
+                index.remove(each)
         return bytes.__eq__(self, other)
 for both in (False, True):
     armed = False
@@ -125,12 +125,12 @@ for both in (False, True):
     index.of_key(b"k", 0, 1)
     first, second, third = (Key(b"k" + bytes(7) + bytes([number])) for number in range(3))
     others = [bytes(second), bytes(first)] if both else [bytes(second)]
-    index.note(first)
-    index.note(second)
+    index.add(first)
+    index.add(second)
     armed = True
-    attempt(index.unnote, Key(first))
+    attempt(index.remove, Key(first))
     armed = False
-    index.note(third)
+    index.add(third)
     print([each[-1] for each in index.of_key(b"k", 0, 99)])
 """,
         "None\n[1, 2]\n" * 2,
@@ -262,8 +262,8 @@ attempt(m.count_entries, cache, updates([b"a"]))
 print(cache.seq == 2**63 - 1, cache.dirty)
 attempt(m.new_entries, [b"a", b"b"], 1, 2**63 - 1)
 """,
-        "OverflowError('a number of a cache does not fit 64 bits')\nTrue []\n"
-        "OverflowError('a number of a cache does not fit 64 bits')\n",
+        "OverflowError('a number of a cache exceeds 64 bits')\nTrue []\n"
+        "OverflowError('a number of a cache exceeds 64 bits')\n",
     ),
     "a failed load counts": (
         """

@@ -57,7 +57,7 @@ public final class DecatonPeer {
             .processorsBuilder(ProcessorsBuilder.consuming(args[1], new ByteArrayDeserializer()).thenProcess(timed))
             .addProperties(StaticPropertySupplier.of(
                 Property.ofStatic(ProcessorProperties.CONFIG_PARTITION_CONCURRENCY, Integer.valueOf(args[3])),
-                // For logging in tasks, which these tasks do not use.
+                // The MDC is for logging in tasks; these tasks do not log.
                 Property.ofStatic(ProcessorProperties.CONFIG_LOGGING_MDC_ENABLED, false)))
             .buildAndStart();
         allDone.await();

@@ -1,4 +1,7 @@
-"""The jobs on faust-streaming, with one worker. Without a cache, each record has a result."""
+"""The jobs on faust-streaming, with one worker.
+
+Without a cache, each record has a result.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import faust
 import marks
 import orjson
 from arguments import Arguments, parse
-from rules import PASS_ABOVE, WINDOW_MS, cents
+from computations import PASS_ABOVE, WINDOW_MS, cents
 
 WORDS_OF_A_LINE = 8
 _LONG = struct.Struct(">q")

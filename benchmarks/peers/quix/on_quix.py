@@ -1,4 +1,7 @@
-"""The jobs on Quix Streams, with one process. Without a cache, each record has a result."""
+"""The jobs on Quix Streams, with one process.
+
+Without a cache, each record has a result.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,16 @@ from typing import Any
 import marks
 import orjson
 from arguments import Arguments, parse
+from computations import PASS_ABOVE, WINDOW_MS, cents
 from quixstreams import Application
 from quixstreams.models.serializers import Deserializer, Serializer
-from rules import PASS_ABOVE, WINDOW_MS, cents
 
 WORDS_OF_A_LINE = 8
 _LONG = struct.Struct(">q")
 
 
 class MarkingDeserializer(Deserializer):  # type: ignore[misc]
-    """Decodes values, and marks the first one and the last expected one, if any are expected."""
+    """Decodes values, and marks the first one and the last expected one, if any."""
 
     def __init__(self, decode: Callable[[bytes], Any], path: str, expected: int) -> None:
         super().__init__()

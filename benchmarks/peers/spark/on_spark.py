@@ -1,4 +1,6 @@
-"""The jobs on Spark Structured Streaming: micro-batches in a local Spark with one task at a time.
+"""The jobs on Spark Structured Streaming, with micro-batches.
+
+A local Spark runs one task at a time.
 
 Spark keeps its offsets in a checkpoint. For the harness, the offsets of completed batches are also
 committed for a consumer group when Spark reports its progress.
@@ -16,6 +18,7 @@ from typing import Any
 
 import marks
 from arguments import Arguments, parse
+from computations import PASS_ABOVE, WINDOW_MS
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -26,7 +29,6 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
-from rules import PASS_ABOVE, WINDOW_MS
 
 from millstream.spark.sessions.connectors import session_settings
 

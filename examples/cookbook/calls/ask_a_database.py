@@ -2,8 +2,8 @@
 
 `map_async` also takes a plain function, and calls it on up to `concurrency` threads. Only the path
 of the database is shipped to the workers, not a connection. If the data can be copied to Kafka (see
-*change data capture*), a join with a table needs no calls, and a versioned table returns the row as
-of the time of the record.
+*change data capture*), a join with a table needs no calls, and a versioned table returns the row
+that was valid at the time of the record.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Dead letters: keep failed records, and continue.
 
-By default, a thread stops at the first record that cannot be deserialized or processed: no record
-is lost, but processing stops. With a handler that returns CONTINUE and a dead-letter topic, such a
-record is written to the topic unchanged, with headers for its position and the error. Distinguish
-the kinds of failures: an invalid record will fail again, but an unavailable service will recover.
+By default, the first record that cannot be deserialized or processed ends the thread with an error,
+and the application instance closes: no record is lost, but processing stops. With a handler that
+returns CONTINUE and a dead-letter topic, such a record is written to the topic unchanged, with
+headers for its position and the error. Distinguish the kinds of failures: an invalid record will
+fail again, but an unavailable service will recover.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """As-of joins: the exchange rate at the time of the payment.
 
-A table only has the current rate, so an application that reads last week's payments would use
-today's. A versioned store keeps old rates, and a join with it looks up the rate that was valid at
-the timestamp of the payment. With `grace`, payments wait for rates that arrive a little late.
+A table only has the current rate, so an application that reads last week's payments would convert
+them at today's rate. A versioned store also keeps old rates, and a join with this store looks up
+the rate that was valid at the timestamp of the payment. With `grace`, payments wait for rates that
+arrive a little late.
 """
 
 from __future__ import annotations

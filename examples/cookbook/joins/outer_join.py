@@ -1,7 +1,7 @@
 """Outer joins: orders without a payment, and payments without an order.
 
-Two streams are joined by key *and time*: here a payment matches an order if it arrives within an
-hour. Pairs are emitted immediately. Unmatched records are emitted when a match is no longer
+Two streams are joined by key *and time*: here a payment matches an order that is up to an hour
+older. Pairs are emitted immediately. Unmatched records are emitted when a match is no longer
 possible, that is, when stream time reaches the end of the hour plus the grace period. Stream time
 advances with newer records of either stream. A payment that arrives too late for its order is
 reported as unmatched.

@@ -15,7 +15,7 @@ from millstream.serdes import STRING
 
 
 def config(bootstrap_servers: str) -> StreamsConfig:
-    """Return settings with up to eight threads, so that records wait for about 10 s."""
+    """Return settings for one to eight threads, which process the lag in about 10 s."""
     return StreamsConfig(
         application_id="orders",
         bootstrap_servers=bootstrap_servers,

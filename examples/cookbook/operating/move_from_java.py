@@ -13,7 +13,7 @@ from __future__ import annotations
 from millstream import StreamsBuilder, Topology
 from millstream.serdes import LONG, STRING
 
-#: The output of the Java program.
+#: The output of `topology.describe()` in the Java program.
 FROM_JAVA = """\
 Topologies:
    Sub-topology: 0

@@ -2,9 +2,10 @@
 
 `read_store` reads a store from its changelog as a Spark DataFrame, with typed columns and the
 latest value of each key. It needs the application id, the name of the store and the serdes, but not
-the code of the application, which may run elsewhere or not at all. Start the notebook with `pip
-install 'millstream[spark]' jupyter`; [`counts_in_a_notebook.py`](../../counts_in_a_notebook.py) is
-a complete program. The test here covers the topology, which does not need a broker.
+the code of the application, which may run elsewhere or not at all. Install the packages for the
+notebook with `pip install 'millstream[spark]' jupyter`;
+[`counts_in_a_notebook.py`](../../counts_in_a_notebook.py) is a complete program. The test here only
+covers the topology, because `read_store` needs a broker.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Deduplication: forward each event once.
 
-Producers that retry, and applications that restart after a crash, write some events twice. A window
-store keeps ids for a day and expires them in segments, which is cheaper than searching for old
-entries. The store must be partitioned by the compared value: here the id of the event is the key.
-If the id is not the key, use `select_key(...).repartition(...)` first.
+Producers that retry, and applications that restart after a crash, write some events twice. The ids
+of past events are in a window store, which expires them in segments; this is cheaper than searching
+for old entries. The store must be partitioned by the compared value: here the id of the event is
+the key. If the id is not the key, use `select_key(...).repartition(...)` first.
 """
 
 from __future__ import annotations

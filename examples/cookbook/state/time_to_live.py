@@ -1,9 +1,10 @@
 """State that expires: delete keys that have not been updated for a week.
 
-A table keeps its keys forever. If it would grow without bounds (devices, anonymous visitors),
-delete old entries: use a store that keeps the timestamp of each value, and a punctuation that scans
-it once per hour of stream time. Deletions are written to the changelog, so deleted keys do not
-reappear after a restart. Windows do not need this, because they have a retention.
+A table keeps its keys forever. If the table would grow without bounds (devices, anonymous
+visitors), delete old entries: use a store that keeps the timestamp of each value, and a punctuation
+that scans the store once per hour of stream time. Deletions are written to the changelog, so
+deleted keys do not reappear after a restart. Windows do not need this, because they have a
+retention.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def failed_logins() -> Topology:
         .group_by_key()
         .windowed_by(TimeWindows(QUARTER, grace=timedelta(seconds=30)))
         .count(store="failed-logins")
-        # The buffer is bounded, because a stopped application is better than a missing alarm.
+        # A full buffer ends the thread with an error: stopping is better than losing an alarm.
         .suppress(
             Suppressed.until_window_closes(BufferConfig.max_records(100_000).shut_down_when_full())
         )

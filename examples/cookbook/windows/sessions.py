@@ -2,7 +2,7 @@
 
 A visitor's session ends when there are no clicks for half an hour. `SessionWindows` finds these
 gaps. A late click can merge two sessions, which is why `aggregate` takes a third function. The
-session is part of the key: when it grows, the table deletes the old session (a record without a
+session is part of the key: when a session grows, the table deletes the old one (a record without a
 value) and adds the new one. With `emit_strategy`, a session is only emitted when it is complete.
 """
 
@@ -42,7 +42,7 @@ def visits() -> Topology:
             list,
             lambda visitor, page, pages: [*pages, page],
             lambda visitor, one, other: [*one, *other],
-            # A later record closes the visit. It may arrive much later: keep visits for a day.
+            # The record that closes a visit may arrive much later, so keep visits for a day.
             store=Materialized("visits", value=JSON, retention=timedelta(days=1)),
         )
         .to_stream(lambda session, pages: f"{session.key}, {seconds(session)} s")

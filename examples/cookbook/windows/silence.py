@@ -3,7 +3,7 @@
 Missing records do not trigger anything, and stream time only advances with records. Therefore a
 processor stores the time of each device's latest record, and a wall-clock punctuation checks once a
 minute which devices have been silent for too long. The processor raises one alarm for a silent
-device, and clears it when the device sends again.
+device, and clears it when the device sends a record.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ from millstream_speedups._native import (
     count_entries,
     fold_entries,
     fold_sessions,
-    in_order,
+    mark_flushed,
     murmur3_128,
     new_entries,
     remove_entries,
-    settle_entries,
+    sorted_by_change,
     with_times,
 )
 from millstream_speedups.shapes import Event, Run
@@ -55,11 +55,11 @@ __all__ = [
     "count_entries",
     "fold_entries",
     "fold_sessions",
-    "in_order",
+    "sorted_by_change",
     "murmur3_128",
     "new_entries",
     "remove_entries",
-    "settle_entries",
+    "mark_flushed",
     "with_times",
 ]
 

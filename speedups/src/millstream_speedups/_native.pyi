@@ -82,7 +82,7 @@ class EvictionOrder:
     def add_many(self, entries: Iterable[CachedEntry], /) -> None: ...
     def pop(self) -> CachedEntry | None: ...
     def pop_unchanged(self, size_bytes: int, /) -> list[CachedEntry]: ...
-    def forget_gone(self) -> None: ...
+    def drop_removed(self) -> None: ...
     def clear(self) -> None: ...
 
 class KeyIndex:
@@ -90,9 +90,9 @@ class KeyIndex:
 
     def __new__(cls, layout: Any, stored_keys: Callable[[], Iterable[bytes]]) -> KeyIndex: ...
     @property
-    def is_asleep(self) -> bool: ...
-    def note(self, stored: bytes, /) -> None: ...
-    def unnote(self, stored: bytes, /) -> None: ...
+    def needs_fill(self) -> bool: ...
+    def add(self, stored: bytes, /) -> None: ...
+    def remove(self, stored: bytes, /) -> None: ...
     def of_key(self, key: bytes, first: int, last: int, /) -> list[bytes]: ...
 
 def new_entries(keys: list[bytes], extra_bytes: int, seq: int, /) -> list[CachedEntry]:
@@ -106,13 +106,13 @@ def remove_entries(
 ) -> tuple[int, list[CachedEntry]]:
     """Remove entries from a table. Returns their total size, and the missing entries."""
 
-def in_order(changed: list[CachedEntry], /) -> list[CachedEntry]:
+def sorted_by_change(changed: list[CachedEntry], /) -> list[CachedEntry]:
     """Sort entries by the order of their changes."""
 
 def columns_of(entries: list[CachedEntry], /) -> Columns:
     """Return the contents of entries as columns."""
 
-def settle_entries(entries: list[CachedEntry], stored: list[bytes], overhead_bytes: int, /) -> int:
+def mark_flushed(entries: list[CachedEntry], stored: list[bytes], overhead_bytes: int, /) -> int:
     """Mark flushed entries as clean. Returns by how many bytes they have grown in total."""
 
 def count_entries(cache: Any, updates: Updates, /) -> None:
@@ -163,11 +163,11 @@ class Client:
     def forward(self, topic: str, partition: int, /) -> None:
         """Forward the fetched records of a partition, also waiting ones, to that queue."""
 
-    def read_columns(self, most: int, timeout_ms: int, /) -> tuple[list[Run], list[Event]]:
+    def read_columns(self, max_records: int, timeout_ms: int, /) -> tuple[list[Run], list[Event]]:
         """Wait for the first record, and read the available ones, without the GIL.
 
         Args:
-            most: the maximum number of records and events, 1 to 65,536.
+            max_records: the maximum number of records and events, 1 to 65,536.
             timeout_ms: how long to wait for the first.
         """
 
@@ -212,7 +212,7 @@ class Client:
     def acked_offsets(self) -> list[tuple[str, int, int]]:
         """Return topic, partition and offset of the last acknowledged record of each partition."""
 
-    def forget(self) -> None:
+    def reset_deliveries(self) -> None:
         """Reset acknowledged offsets and failures."""
 
 def fold_sessions(
@@ -232,8 +232,8 @@ def fold_sessions(
     """Fold the values of records into the sessions of a cache.
 
     Args:
-        cache: has `entries`, `dirty`, `seq` and `came`, which is called with new entries and their
-            size in bytes.
+        cache: has `entries`, `dirty`, `seq` and `on_added`, which is called with the number of new
+            entries and their size in bytes.
         index: the sessions of each key in the cache.
         order: the eviction order of the entries.
         resting: entries of the cache that are not in `entries`.

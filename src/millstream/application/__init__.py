@@ -1,4 +1,4 @@
-"""Starts, supervises and stops stream threads; the implementation of `KafkaStreams`.
+"""Starts, supervises and stops stream threads, for `KafkaStreams`.
 
 - `supervisor` starts the threads on Spark and handles their reports. `stream_threads` tracks which
   threads exist, adds and removes them, and sends the current commands to threads that register;

@@ -32,7 +32,8 @@ logger = logging.getLogger("millstream")
 
 CLIENT_GROUP: Final = "stream-metrics"
 
-#: The states in the order of Kafka Streams' `KafkaStreams.State`; its metric is the ordinal.
+#: The states in the order of Kafka Streams' `KafkaStreams.State`. The metric `client-state` is the
+#: index of the state.
 _ORDERED_STATES: Final = tuple(ClientState)
 
 
@@ -76,14 +77,17 @@ class ClientMetrics:
         self._latest[thread] = reader
 
     def thread_restarted(self, thread: str) -> None:
-        """Reset the frames of a restarted thread. Its old metrics stay until its first report."""
+        """Reset the frames of a restarted thread.
+
+        Its old metrics stay until its first report.
+        """
         self._threads.pop(thread, None)
 
     def thread_state_changed(self, thread: str, state: ThreadState) -> None:
         """Keep only the metrics that remain valid after a thread has stopped running.
 
         Its counters stay readable. The gauges of its tasks are dropped, because other threads
-        report them by now.
+        report them now.
         """
         if state in INACTIVE_STATES and thread in self._latest:
             self._latest[thread] = list(_after_end(_metrics(self._latest[thread]), state))

@@ -76,7 +76,10 @@ class DataFrameStages:
             self._failure_policy.listener_failed(self._failures.get())
 
     def close(self, timeout_ms: int) -> None:
-        """Stop all queries. Each finishes its current batch if that does not take too long."""
+        """Stop all queries.
+
+        Each finishes its current batch if that does not take too long.
+        """
         timeout_s = min(timeout_ms / 2_000, _MAX_CLOSE_TIMEOUT_S)
         for supervisor in self._supervisors:
             supervisor.request_close(timeout_s)
@@ -111,7 +114,7 @@ def _metrics_of(status: StageStatus) -> list[Metric]:
 
 
 class LakeHistories:
-    """Writes the histories of a topology to their topics, unless they were written before."""
+    """Writes the histories of a topology to their topics, unless already written."""
 
     def __init__(self, topology: Topology, config: StreamsConfig) -> None:
         self._histories = list(topology.lake_histories.values())
@@ -122,7 +125,7 @@ class LakeHistories:
         return connectors_of(self._histories)
 
     def write(self, session: SparkSession, is_cancelled: Callable[[], bool]) -> None:
-        """Write the histories that are not complete yet, until `is_cancelled` returns True.
+        """Write all incomplete histories, until `is_cancelled` returns True.
 
         Raises:
             StreamsError: a history cannot be written; see `HistoryWriter.write`.
@@ -133,7 +136,7 @@ class LakeHistories:
 
 
 def with_read_committed(topology: Topology, config: StreamsConfig) -> StreamsConfig:
-    """Return the settings, with isolation level `read_committed` if there are histories.
+    """Return the settings; with histories, the isolation level is `read_committed`.
 
     A killed writer of a history leaves uncommitted records behind, which must not be read.
 

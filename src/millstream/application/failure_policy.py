@@ -1,4 +1,4 @@
-"""The uncaught exception handler, and the failure policy that applies its response."""
+"""The uncaught exception handler, and the policy that applies its response."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ class FailurePolicy:
         self._clock = clock
         self._shut_down_client = shut_down_client
         self._has_group = has_group
-        #: Threads whose error was handled. A thread is removed when its replacement runs.
+        #: Threads whose error was handled. A thread is removed from the set when its replacement
+        #: runs.
         self._handled: set[str] = set()
         self._to_replace: set[str] = set()
         #: The cause of a requested application shutdown, and the deadline for its announcement.

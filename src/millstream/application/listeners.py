@@ -96,7 +96,7 @@ class RestoreBars:
 
     def show(self, event: RestoreEvent) -> None:
         if event.step is RestoreStep.START:
-            # A thread that died while restoring has not reported the end.
+            # A thread that was killed while restoring has not reported the end.
             self._end(event.topic_partition)
             start = max(event.offset, 0)
             if event.end_offset - start >= _MIN_RECORDS:

@@ -1,4 +1,4 @@
-"""Runs applications as scripts, closes them at the end of scripts, and registers them."""
+"""Runs applications as scripts, closes them at the end, and registers them."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _close(
 
 
 def _message_writer() -> Callable[[str], None]:
-    """Return a function that writes to the log if it is configured, or else to stderr."""
+    """Return a function that writes to the log if configured, or else to stderr."""
     if logger.hasHandlers():
         return logger.info
 
@@ -200,7 +200,7 @@ def _outcome(is_clean: bool, supervisor: ThreadSupervisor, *, has_worked: bool) 
 def close_with_script(
     application: object, states: ClientStateTracker, close: Callable[[timedelta], object]
 ) -> None:
-    """Close an application cleanly at the end of the script, unless it was closed before.
+    """Close an application cleanly at the end of the script, if it is still open.
 
     A script ends when its main thread and all other non-daemon threads have ended. Without this
     function, the stream threads would be killed with the driver, or continue without it for a while
@@ -219,7 +219,7 @@ def _await_end(
     while not states.wait_for(_FINAL, _SCRIPT_POLL_INTERVAL_S):
         if _script_runs():
             continue
-        # An application that is already closing is left to the caller of `close`.
+        # If the application is already closing, `close` was called elsewhere.
         if states.is_live:
             logger.warning(
                 "%r was not closed before its script ended: closing it now. start() does not "

@@ -298,7 +298,7 @@ def _checked_token(token: str) -> str:
 
 
 def _advertised_host(host: str) -> str:
-    """Return the host name at which other machines reach a server that listens on `host`."""
+    """Return the host name at which other machines reach a server on `host`."""
     with contextlib.suppress(ValueError):
         address = ipaddress.ip_address(host)
         if address.is_unspecified:

@@ -1,4 +1,4 @@
-"""The stream threads of one application instance, added and removed while it runs."""
+"""The stream threads of one application instance."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class StreamThreads:
         self.paused = False
         #: The reason for a requested shutdown of the application, or None.
         self.shutdown_reason: str | None = None
-        #: The changed properties of a subscription, without those left at their defaults.
+        #: The changed properties of a subscription, without those that have their default values.
         self.properties: Mapping[str, Any] | None = None
         self._config = config
         self._states = states
@@ -92,8 +92,8 @@ class StreamThreads:
         }
 
     def start(self) -> None:
-        # All threads are announced before any of them can report, because a listener that changes
-        # threads waits for the end of the start.
+        # All threads are announced before any of them can report, because a listener that adds or
+        # removes threads blocks until the start is complete.
         for index in self._payloads:
             self._announce(index, "submitted to Spark")
         for index, payload in self._payloads.items():
@@ -166,7 +166,9 @@ class StreamThreads:
     # --- closing ----------------------------------------------------------------------------------
 
     def begin_removal(self, which: str | None = None) -> str | None:
-        """Start closing a thread permanently, and return its name; None if no thread is left.
+        """Start closing a thread permanently, and return its name.
+
+        Returns None if there is no thread to remove.
 
         The thread leaves the group. The default is the first live thread, as in Kafka Streams.
         """
@@ -195,7 +197,7 @@ class StreamThreads:
         """
         assert self.engine is not None
         if self.engine.is_event_thread:
-            # The current thread reports the end later, so waiting for the report would block.
+            # The current thread delivers the event, so waiting for it here would block forever.
             return self.engine.await_end(name, timeout_s)
         with self._changed:
             return self._changed.wait_for(
@@ -325,7 +327,7 @@ class StreamThreads:
             self.remove(name)
             raise
         if is_removed:
-            # The thread was removed before the engine had one to close.
+            # The thread was removed before it was submitted, so the engine has nothing to close.
             self._states.set_thread_state(name, ThreadState.DEAD, "removed before it was submitted")
             self.remove(name)
         return not is_removed

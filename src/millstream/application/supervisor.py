@@ -65,7 +65,7 @@ _REGISTER_TIMEOUT_MS = 25_000
 
 
 class ThreadSupervisor:
-    """Starts the threads on Spark, handles their reports, and replaces failed threads.
+    """Starts threads on Spark, handles their reports, and replaces failed threads.
 
     Finds or creates a session if `spark` is None.
     """
@@ -139,7 +139,10 @@ class ThreadSupervisor:
         self.metrics.additional = (self.autoscaler.metrics, self.dataframes.metrics)
 
     def advertise(self, address: str | None, token: str, tls: ssl.SSLContext | None) -> None:
-        """Set the address for other instances, unless the settings do. Call before `start`."""
+        """Set the address for other instances unless it is configured.
+
+        Call before `start`.
+        """
         if address is not None and not self._config.application_server:
             self._config = self._config.replace(application_server=address)
         self.query_client.set_own_address(self._config.application_server, token, tls)
@@ -235,7 +238,7 @@ class ThreadSupervisor:
         return [] if has_tasks(self.topology) else sorted(self.topology.global_stores)
 
     def committed_positions(self, tasks: Collection[str]) -> list[str]:
-        """Describe the committed offsets of tasks' inputs; empty if they cannot be fetched."""
+        """Describe the committed offsets of tasks' inputs; empty if unavailable."""
         return describe_start_offsets(self.topology, self._config, tasks)
 
     def clean_up(self) -> None:

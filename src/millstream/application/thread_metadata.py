@@ -1,4 +1,4 @@
-"""The public metadata of an application's threads and tasks, and where the threads run."""
+"""The public metadata of threads and tasks, and the locations of threads."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class ThreadMetadata:
         stall: where the thread hangs, if it has made no progress for `max.poll.interval.ms`.
         client: the process id of the thread's Kafka Streams client. The threads on one host belong
             to one client and share a state directory.
-        uncommitted_ms: how long the thread has processed records without a commit. None until a
-            commit is overdue: by twice `max.poll.interval.ms` (under exactly-once, twice
-            `transaction.timeout.ms` if that is smaller), but at most one minute, after
-            `commit.interval.ms`.
+        uncommitted_ms: how long the thread has processed records without a commit. None unless
+            this exceeds `commit.interval.ms` plus a grace period. The grace period is twice
+            `max.poll.interval.ms` (under exactly-once, twice `transaction.timeout.ms` if that is
+            smaller), but at most one minute.
 
     Example:
         >>> tasks = (TaskMetadata("0_1", "RUNNING"), TaskMetadata("1_1", "RUNNING"))

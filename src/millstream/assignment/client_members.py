@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 class ClientMetadata:
     """A process and its threads."""
 
-    #: As in Kafka Streams, all members with a newer version, of which only the version is readable,
-    #: count as one process.
+    #: Only the version numbers can be read for members with a newer wire format. As in Kafka
+    #: Streams, all such members count as one process.
     process_id: uuid.UUID
     host: HostInfo | None
     client_tags: Mapping[str, str]
@@ -57,7 +57,7 @@ class ClientMetadata:
         reported: dict[TaskId, int] = {}
         for sums in self.offset_sums.values():
             for task_id, total in sums.items():
-                # The thread that runs a task decides, or else the one with the largest sum.
+                # The value for a running task takes precedence, or else the largest sum.
                 known = reported.get(task_id, 0)
                 if total == LATEST_OFFSET or known == LATEST_OFFSET:
                     reported[task_id] = LATEST_OFFSET
@@ -100,7 +100,7 @@ class ClientMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    #: Ordered by their ids.
+    #: Ordered by process id.
     clients: tuple[ClientMetadata, ...]
     #: Every partition that a member owns and has not released.
     owned: frozenset[TopicPartition]

@@ -20,11 +20,11 @@ def missing_source_topics(topics: TopologyTopics, counts: Mapping[str, int]) -> 
 def repartition_counts(topics: TopologyTopics, counts: Mapping[str, int]) -> dict[str, int]:
     """Return the required partition count of each repartition topic.
 
-    This is the user's setting, or else the count of the topics that it is joined with, or else the
-    largest count among the source topics of the sub-topologies that write to it. All external
-    source topics must exist. The existing counts of repartition topics are ignored:
-    `topics_to_create` checks them. Raises CopartitionError if co-partitioned topics have different
-    counts; TaskAssignmentError if the count of a topic cannot be determined.
+    The count is the user's setting, or else the count of the topics with which the topic is joined,
+    or else the largest count among the source topics of the sub-topologies that write to the topic.
+    All external source topics must exist. The existing counts of repartition topics are ignored
+    here: `topics_to_create` checks them. Raises CopartitionError if co-partitioned topics have
+    different counts; TaskAssignmentError if the count of a topic cannot be determined.
     """
     specs = topics.repartition_topics
     external = {topic: count for topic, count in counts.items() if topic not in specs}
@@ -46,8 +46,8 @@ def _resolve_from_writers(
 ) -> None:
     """Set every wanted topic's count to the largest count among its writers' sources.
 
-    A source may itself be a repartition topic without a count yet, so this works in rounds, each of
-    which resolves at least one topic.
+    A source may itself be a repartition topic without a count yet, so the counts are determined in
+    rounds, each of which resolves at least one topic.
     """
     writers: dict[str, list[TopicGroup]] = {topic: [] for topic in wanted}
     for group in groups:
@@ -66,7 +66,7 @@ def _resolve_from_writers(
             if sources and sources <= known.keys()
         }
         if not ready:
-            # A cycle: as in Kafka Streams, the known counts in the cycle decide.
+            # There is a cycle. As in Kafka Streams, sources without a known count are ignored.
             ready = {topic: sources & known.keys() for topic, sources in upstream.items()}
             ready = {topic: sources for topic, sources in ready.items() if sources}
         if not ready:
@@ -129,10 +129,10 @@ def _not_copartitioned(
 def changelog_counts(
     groups: Iterable[TopicGroup], tasks: Iterable[TaskId]
 ) -> dict[str, tuple[int, Mapping[str, str]]]:
-    """Return the partition count and config of each changelog that is not a source topic.
+    """Return the partition count and config of each changelog.
 
-    A changelog has a partition for each task of its sub-topology. Sub-topologies without tasks have
-    no changelogs yet.
+    Changelogs that are source topics are excluded. A changelog has a partition for each task of its
+    sub-topology. Sub-topologies without tasks have no changelogs yet.
     """
     counts: dict[int, int] = {}
     for subtopology, partition in tasks:
@@ -176,9 +176,10 @@ def tasks_of(
     """Return the source partitions of every task, ordered by task id.
 
     A sub-topology has as many tasks as its largest source topic has partitions. A task reads the
-    partition with its own number from each source topic that has one.
-    Raises TaskAssignmentError if the count of a source topic is unknown, or two tasks read one
-    partition.
+    partition with its own number from each source topic that has this partition.
+
+    Raises TaskAssignmentError if the count of a source topic is unknown, or if two sub-topologies
+    read the same topic.
     """
     tasks: dict[TaskId, frozenset[TopicPartition]] = {}
     reader_of: dict[str, int] = {}

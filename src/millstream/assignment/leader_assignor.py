@@ -1,4 +1,6 @@
-"""The third of the four assignors, which computes assignments in the group's leader.
+"""The third of the four assignors: computes the assignments of all members.
+
+The assignor runs on the group's leader.
 
 Source of the semantics: Kafka Streams' `StreamsPartitionAssignor`, with cooperative rebalancing
 (KIP-429): a partition moves in two rounds. In the first round, it is withheld from its new owner,
@@ -56,7 +58,8 @@ from millstream.record import TaskId, TopicPartition
 
 log = logging.getLogger(__name__)
 
-#: The size above which the leader warns about the broker's limit.
+#: The size in bytes above which the leader logs a warning: just below the broker's default limit
+#: for a record (`message.max.bytes`, 1 MB).
 _WARNING_BYTES: Final = 900_000
 
 _Tasks = Mapping[TaskId, TaskInfo]
@@ -87,7 +90,9 @@ class LeaderAssignor:
         self._clock = clock or SystemClock()
 
     def assign(self, members: Mapping[str, MemberSubscription]) -> dict[str, MemberAssignment]:
-        """Return an assignment for each member, by member id. Equal inputs have equal results.
+        """Return an assignment for each member, by member id.
+
+        Equal inputs give equal results.
 
         If a source topic is missing, a subscription cannot be read, or the task assignor returns an
         invalid assignment, all members receive an error code and no tasks, and the details are
@@ -95,8 +100,8 @@ class LeaderAssignor:
 
         Raises:
             TopologyError: the topology does not match the cluster: topics are not co-partitioned,
-                or internal topics have a wrong partition count. Follows Kafka Streams: only the
-                leader receives this exception, and then the next leader.
+                or internal topics have a wrong partition count. As in Kafka Streams, only the
+                leader receives this exception, and after it the next leader.
             BrokerUnavailableError: the cluster did not respond in time; nothing was assigned, and
                 the group may retry.
         """
@@ -156,7 +161,7 @@ class LeaderAssignor:
             len(tasks),
             len(result),
             len(group.clients),
-            f"; {assignments.withheld} follow when their owners have released them"
+            f"; {assignments.withheld} of them are withheld until their owners release them"
             if assignments.withheld
             else "",
         )
@@ -179,10 +184,10 @@ class LeaderAssignor:
     def _prepare_tasks(
         self, topics: TopologyTopics
     ) -> tuple[dict[TaskId, TaskInfo], dict[TaskId, int] | None]:
-        """Create internal topics; return the tasks and the end offset sums of stateful tasks.
+        """Create internal topics and return the tasks.
 
-        The sums are None if the cluster does not return them. Raises MissingSourceTopicError if a
-        source topic does not exist.
+        Also returns the end offset sums of stateful tasks, or None if the cluster does not return
+        them. Raises MissingSourceTopicError if a source topic does not exist.
         """
         changelogs = {name for group in topics.groups for name in group.changelog_topics}
         sources = topics.external_source_topics
@@ -257,7 +262,7 @@ class _MemberAssignments:
         active: _Hosts = {}
         standby: _Hosts = {}
         for client in group.clients:
-            # Contains the final locations of tasks, including tasks withheld in this round.
+            # The maps contain the final locations of tasks, including those of withheld tasks.
             if client.host is not None:
                 mine = given[client.process_id]
                 active.setdefault(client.host, set()).update(self._partitions_of(mine.active))
@@ -297,8 +302,8 @@ class _MemberAssignments:
         loads: dict[str, int] = {}
         active = spread_over_threads(stateful, client.consumers, previous, loads)
         standby = spread_over_threads(given.standby, client.consumers, previous, loads)
-        # Kafka Streams redistributes stateless tasks in each rebalance. They have no state to lose,
-        # but a task that moves stops for a round and causes another rebalance.
+        # Kafka Streams redistributes stateless tasks in each rebalance. Here, they stay where
+        # possible: a task that moves stops for a round and causes another rebalance.
         for name, more in spread_over_threads(stateless, client.consumers, previous, loads).items():
             active[name] += more
         return active, standby
@@ -410,8 +415,8 @@ def _warn_if_large(given: Mapping[str, MemberAssignment], subscription_bytes: in
 def _error_for_all(
     members: Iterable[str], code: AssignorError, version: int, requested_by: Iterable[str] = ()
 ) -> dict[str, MemberAssignment]:
-    # Kafka Streams' members only use the code; Millstream's members read the requesting members
-    # from the hosts.
+    # Kafka Streams' members only use the code. Millstream's members read the ids of the requesting
+    # members from the hosts.
     hosts = {HostInfo(name, 0): frozenset[TopicPartition]() for name in requested_by}
     info = AssignmentInfo(error_code=code, version=version, partitions_by_host=hosts)
     data = info.encode()

@@ -1,6 +1,6 @@
-"""Detects group members that run a different topology under the same application id.
+"""Detects members that run a different topology under the same application id.
 
-Kafka Streams requires the same topology in all instances, but does not check it.
+Kafka Streams requires the same topology in all instances, but does not check this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def encode_mismatch(topics: TopologyTopics, version: int) -> bytes:
     """Encode an assignment with an error and the leader's source topics."""
     return AssignmentInfo(
         error_code=AssignorError.ASSIGNMENT_ERROR,
-        # Members that do not support this field only read the error.
+        # Members that do not expect standby tasks with an error only read the error.
         standby_tasks={
             TaskId(group.subtopology_id, 0): frozenset(
                 TopicPartition(topic, 0) for topic in group.source_topics

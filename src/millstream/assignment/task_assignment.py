@@ -30,8 +30,8 @@ class TaskAssignment:
     #: The source partitions of all active tasks of the application, by host.
     partitions_by_host: HostPartitions = field(default_factory=dict)
     standby_partitions_by_host: HostPartitions = field(default_factory=dict)
-    #: Unless it is NONE, nothing is assigned, and the standby tasks are only used by
-    #: `check_same_topology`.
+    #: The leader's error. Unless it is NONE, no tasks are assigned, and the standby tasks are only
+    #: used by `check_same_topology`.
     error: AssignorError = AssignorError.NONE
     #: When to request another rebalance, in milliseconds since the epoch; 0 for immediately, None
     #: for never, which also cancels a previous request.
@@ -87,8 +87,9 @@ def decode_assignment(
     if info.version > subscription_version or info.common_version > LATEST_VERSION:
         raise TaskAssignmentError(
             f"This member sent a subscription of version {subscription_version} but got an "
-            f"assignment of version {info.version} (all support {info.common_version}; the "
-            f"newest supported here is {LATEST_VERSION}). The leader runs an incompatible version."
+            f"assignment of version {info.version} (all members support {info.common_version}; "
+            f"the newest supported here is {LATEST_VERSION}). The leader runs an incompatible "
+            "version."
         )
     next_version = _next_subscription_version(info, subscription_version)
     return TaskAssignment(
@@ -106,7 +107,10 @@ def decode_assignment(
 def _pair_up(
     partitions: list[TopicPartition], task_ids: tuple[TaskId, ...]
 ) -> dict[TaskId, frozenset[TopicPartition]]:
-    """Return the partitions of each task. A partition belongs to the task at its index."""
+    """Return the partitions of each task.
+
+    A partition belongs to the task with the same index.
+    """
     if len(partitions) != len(task_ids):
         raise TaskAssignmentError(
             f"The group's leader assigned {len(partitions)} partitions but tasks for "
@@ -133,7 +137,7 @@ def _next_rebalance_ms(
 ) -> int | None:
     host = HostInfo.parse(end_point)
     if changes_version or (host is not None and host not in info.partitions_by_host):
-        # Without another rebalance, the other members would not receive the version or address.
+        # Without another rebalance, the other members would not receive the new version or address.
         return REBALANCE_NOW_MS
     return None if info.next_rebalance_ms == NO_REBALANCE_MS else info.next_rebalance_ms
 

@@ -1,7 +1,8 @@
-"""The last of the four assignors: assigns tasks to processes. Users can replace it.
+"""The last of the four assignors: assigns tasks to processes.
 
-Follows Kafka Streams' `TaskAssignor` (KIP-924): a function from the state of the application to the
-tasks of each process. Topics, threads and the wire format are handled elsewhere.
+Users can replace it. It follows Kafka Streams' `TaskAssignor` (KIP-924): a function from the state
+of the application to the tasks of each process. Topics, threads and the wire format are handled
+elsewhere.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class ProcessState:
         previous_standby: the other tasks with state on the process.
         client_tags: the `client.tag.*` settings.
         lags: the number of changelog records to restore for each stateful task; `LATEST_OFFSET` for
-            a running task. The process has no state for tasks that are missing here.
+            a running task. The process has no state for tasks that are not listed.
         rack: the `client.rack`; None if the threads have none or different ones.
 
     Example:
@@ -66,8 +67,8 @@ class AssignmentConfig:
     Args:
         max_warmup_replicas: the maximum number of warm-up replicas, which prepare the move of a
             task.
-        acceptable_recovery_lag: the number of changelog records to restore up to which a process
-            counts as caught up.
+        acceptable_recovery_lag: the maximum number of changelog records that a caught-up process
+            still has to restore.
         probing_rebalance_interval_ms: the time before a probing rebalance checks whether warm-up
             replicas have caught up.
         rack_aware_assignment_tags: the client tags in which the replicas of a task should differ.
@@ -203,8 +204,8 @@ def check_assignment(
             if task_id in given.active or not state.tasks[task_id].is_stateful:
                 raise _invalid(
                     "INVALID_STANDBY_TASK",
-                    f"process {process_id} gets task {task_id} as a standby, although it "
-                    "is stateless or active there",
+                    f"process {process_id} gets task {task_id} as a standby, although the task is "
+                    "stateless or active on that process",
                 )
     left = sorted(set(state.tasks) - set(owner))
     if left:

@@ -159,7 +159,7 @@ class NewTopic(NamedTuple):
 class Cluster(Protocol):
     """The assignor's requests to the Kafka cluster.
 
-    The implementation sets a timeout for every call. All of them together must be well below
+    The implementation sets a timeout for every call. The sum of these timeouts must be well below
     `session.timeout.ms`, because the rest of the group is waiting. An expected topic must not
     be reported as missing because of a single response without it. All methods raise
     BrokerUnavailableError if no broker responded in time.

@@ -27,7 +27,7 @@ OLDEST_VERSION: Final = 7
 #: Since this version, a task has a topology name, which is always absent in Millstream.
 TOPOLOGY_NAME_VERSION: Final = 10
 
-#: The offset sum of a running active task: no other member has a larger one.
+#: The offset sum of a running active task, which ranks above the sums of all other members.
 LATEST_OFFSET: Final = -2
 #: The offset sum of a task without a known position.
 UNKNOWN_OFFSET_SUM: Final = -3
@@ -147,8 +147,8 @@ class SubscriptionInfo:
     process_id: uuid.UUID
     #: The process' `application.server` as `host:port`, or empty.
     end_point: str = ""
-    #: The position of each task's state: the sum over the changelog's partitions of the offset
-    #: after the last applied record; `LATEST_OFFSET` for a running active task.
+    #: The position of each task's state: the sum of the offsets after the last applied records of
+    #: its changelog partitions; `LATEST_OFFSET` for a running active task.
     task_offset_sums: Mapping[TaskId, int] = field(default_factory=dict)
     #: Changes with each join, because the broker would not start a rebalance for a member that
     #: rejoins with the same bytes. Only its lowest eight bits are sent.
@@ -162,7 +162,10 @@ class SubscriptionInfo:
 
     @property
     def is_future(self) -> bool:
-        """Whether the member's version is newer, so that only its version numbers are known."""
+        """Whether the member's version is newer than `LATEST_VERSION`.
+
+        Only the version numbers of such a member are known.
+        """
         return self.version > LATEST_VERSION
 
     def encode(self) -> bytes:
@@ -239,8 +242,8 @@ def _read_offset_sums(reader: WireReader, version: int) -> dict[TaskId, int]:
     sums: dict[TaskId, int] = {}
     count = reader.int32()
     if version >= TOPOLOGY_NAME_VERSION:
-        # The leader reads this for each member and task: reading it as a table takes a quarter of
-        # the time.
+        # The leader reads a sum for each member and task. Reading all sums as a table takes a
+        # quarter of the time.
         for subtopology, partition, total, name_size in reader.table(_NAMED_SUM, count):
             if name_size > 0:
                 reader.reject_topology_name()
@@ -281,7 +284,9 @@ class HostInfo(NamedTuple):
 
     @classmethod
     def parse(cls, end_point: str) -> HostInfo | None:
-        """Parse `host:port`, with or without a protocol prefix. Return None for empty text.
+        """Parse `host:port`, with or without a protocol prefix.
+
+        Returns None for empty text.
 
         Raises:
             TaskAssignmentError: the text has another form.
@@ -362,7 +367,8 @@ class AssignmentInfo:
             raise TaskAssignmentError(
                 f"The group's leader sent an assignment of version {version}, but only versions "
                 f"{OLDEST_VERSION} to {LATEST_VERSION} are supported. "
-                "It probably runs another version of Kafka Streams; upgrade the older of the two."
+                "The leader probably runs another version of Kafka Streams; upgrade the older of "
+                "the two members."
             )
         common_version = reader.int32()
         active = tuple(_read_task(reader, version) for _ in range(reader.int32()))

@@ -1,4 +1,4 @@
-"""A client for the HTTP server of a running application, and the search for that server."""
+"""A client for the HTTP server of an application, and the search for servers."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def tls_options(function: F) -> F:
 def context_of(tls: TlsFiles, config: StreamsConfig | None) -> ssl.SSLContext:
     """Return the TLS context for connections to a server.
 
-    Files that are not given are those that the application's instances use. Raises ConfigError if a
-    file cannot be read or used.
+    Files that are not passed default to those that the application's instances use. Raises
+    ConfigError if a file cannot be read or used.
     """
     if tls.key is not None and tls.cert is None:
         raise ConfigError("--key requires --cert.")
@@ -125,7 +125,10 @@ class ServerLocation(NamedTuple):
 
 
 def server_options(function: F) -> F:
-    """Add the options for locating a server. The parameters are the fields of `ServerLocation`."""
+    """Add the options for locating a server.
+
+    The parameters are the fields of `ServerLocation`.
+    """
     for option in (
         click.option(
             "--app",
@@ -254,7 +257,7 @@ class ServerClient:
 
 
 def find_server(options: ServerLocation, config: StreamsConfig | None = None) -> ServerClient:
-    """Return a client for the server at a URL, or for an application that this user runs.
+    """Return a client for the server at a URL, or for this user's application.
 
     Raises NoServerError if no server is found, or more than one; StreamsError if the URL is
     invalid.

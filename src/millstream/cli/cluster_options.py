@@ -31,7 +31,10 @@ class ClusterOptions(NamedTuple):
 
 
 def cluster_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options for an application and its cluster, passed as the parameter `cluster`."""
+    """Add the options for an application and its cluster.
+
+    They are passed as the parameter `cluster`.
+    """
 
     @click.option(
         "--application-id",
@@ -69,7 +72,7 @@ def settings_from(
 ) -> StreamsConfig:
     """Return the settings for connecting to an application's cluster.
 
-    Raises ConfigError if the cluster or the application is not given, or a setting is invalid.
+    Raises ConfigError if the cluster or the application is not specified, or a setting is invalid.
     """
     properties = {} if options.config_file is None else read_properties(Path(options.config_file))
     servers = options.bootstrap_servers or properties.get("bootstrap.servers")
@@ -95,7 +98,8 @@ def settings_from(
     file_config = StreamsConfig.from_properties({**properties, **named})
     if config is None:
         return file_config
-    # All connection settings come from the file, because mixing them with the program's fails.
+    # All connection settings come from the file, because mixing them with those of the program
+    # fails.
     kept = config.given - {each.name for each in StreamsConfig.settings() if each.is_connection}
     return StreamsConfig(
         **{name: getattr(config, name) for name in kept}

@@ -43,7 +43,7 @@ COMMANDS: Final[Mapping[str, tuple[click.Command, ...]]] = {
 
 
 class _CommandGroup(click.Group):
-    """A command group that lists its commands under headings and suggests corrections."""
+    """A group that lists its commands under headings and suggests corrections."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         longest = max(len(name) for name in self.commands)
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader has closed the pipe, such as `head`. Discard further output.
+        # The reader, such as `head`, has closed the pipe. Discard further output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code if isinstance(code, int) else 0

@@ -69,7 +69,10 @@ def print_json(data: Any) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, title: str | None = None
 ) -> None:
-    """Write a table to stdout. Columns of numbers are right-aligned. None is shown as a dash."""
+    """Write a table to stdout.
+
+    Columns of numbers are right-aligned. None is shown as a dash.
+    """
     listed = [list(row) for row in rows]
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
     for position, heading in enumerate(columns):

@@ -18,7 +18,7 @@ from millstream.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
-#: The clients that have their own settings.
+#: The clients that are configured separately.
 Role = Literal[
     "main_consumer", "restore_consumer", "global_consumer", "producer", "admin", "member"
 ]
@@ -65,7 +65,8 @@ class ClientSetting(NamedTuple):
     minimum: int | None = None
 
 
-#: Translated together in `kafka/settings/client_security.py`, because they depend on each other.
+#: Marks settings that depend on each other, so `kafka/settings/client_security.py` translates them
+#: together.
 SECURITY: Final = "(security)"
 
 _JVM: Final = "It configures Java code that Millstream does not use."
@@ -73,7 +74,7 @@ _MEASURED: Final = "Millstream collects the metrics of its clients itself."
 _SHARE: Final = "Kafka Streams reads through a consumer group, not a share group."
 
 
-#: Stands for the same name, which has underscores in kafka-python.
+#: Stands for the name in the Java clients, with underscores instead of dots for kafka-python.
 _SAME: Final = "="
 _KINDS: Final = {bool: "bool", int: "int", str: "str"}
 
@@ -257,7 +258,7 @@ _CONSUMER: Final = (
         "object",
         "earliest",
         "Where to start without a committed offset: `earliest`, `latest`, `none`, or "
-        "`by_duration:PT12H` or a timedelta before now.",
+        "`by_duration:PT12H` or a timedelta (how far back from now).",
     ),
     _engine("group.instance.id", "c", "str", None, "Each thread appends its index."),
     _engine(
@@ -309,8 +310,8 @@ _PRODUCER: Final = (
         "p",
         "int",
         60_000,
-        "How long a send waits for space in a full producer queue before a warning. Repeats until "
-        "`task_timeout_ms` have passed, after which the thread fails.",
+        "How long a send waits for space in a full producer queue before a warning. The warning is "
+        "repeated until `task_timeout_ms` has passed; then the thread fails.",
         minimum=0,
     ),
     _imposed("transactional.id", "p"),
@@ -355,7 +356,8 @@ _METRICS: Final = (
     _jvm("config.providers", "list", ()),
 )
 
-#: Java's other token settings are about signing and validating tokens in the client.
+#: The prefix of Java's token settings. Those that are not in the table are for signing and
+#: validating tokens in the client.
 _OAUTH_PREFIX: Final = "sasl.oauthbearer."
 _OAUTH_ADVICE: Final = (
     "Set 'sasl.login.callback.handler.class' to a function without arguments that returns (token, "
@@ -449,7 +451,8 @@ def check_client_settings(where: str, values: Mapping[str, Any], roles: tuple[Ro
             )
 
 
-#: The dictionary for a client setting that was passed as an argument, by its Java clients.
+#: The dictionary for a client setting that was passed as an argument, by the Java clients that have
+#: the setting.
 _DICTIONARY_OF_CLIENTS: Final = {"c": "consumer", "p": "producer", "a": "admin"}
 
 

@@ -7,7 +7,7 @@ are all based on these declarations.
     class Example(Settings):
         num_threads: int = setting(default=1, minimum=1, doc="Number of threads.")
 
-The dotted name (here `num.threads`) is derived from the attribute's name unless it is given.
+The dotted name (here `num.threads`) is derived from the attribute's name unless it is specified.
 
 Instances are frozen, compare by value, and can be pickled.
 """
@@ -26,7 +26,7 @@ from millstream.errors import ConfigError
 
 _REQUIRED: Final = object()
 
-#: Parts of the names of settings that are masked in output.
+#: Settings whose names contain one of these parts are masked in output.
 _SECRET_PARTS: Final = ("password", "secret", "jaas", "passphrase", "auth.user.info")
 _SECRET_SUFFIXES: Final = (".key", ".key.pem", "server_token")
 
@@ -44,9 +44,10 @@ Given = TypeVar("Given")
 
 
 class Converted(Generic[Read, Given]):
-    """An attribute that is assigned as one type and read as another, for type checkers.
+    """An attribute that is assigned as one type and read as another.
 
-    Must be used in the class that is instantiated, because mypy ignores it in a base class.
+    For type checkers. Must be used in the class that is instantiated, because mypy ignores it in a
+    base class.
     """
 
     def __get__(self, instance: object, owner: Any = None) -> Read:
@@ -65,7 +66,7 @@ class Setting:
     """One setting: its names, type, default, bounds and documentation.
 
     `kind` is one of "int", "float", "bool", "str", "path", "list", "servers" (a "str" that may be
-    given as a list), "threads" (an int or a pair of ints), "mapping" and "object". A "str" or
+    passed as a list), "threads" (an int or a pair of ints), "mapping" and "object". A "str" or
     "list" may be restricted to `choices`. `unsupported` explains why a value other than the default
     is rejected. `is_connection` marks settings that are passed to the Kafka clients.
     """
@@ -219,7 +220,7 @@ class Settings:
         return given
 
     def _complete(self) -> None:
-        """Hook for subclasses: check settings against each other."""
+        """Check settings against each other. A hook for subclasses."""
 
     @classmethod
     def _unknown(cls, name: str) -> ConfigError:
@@ -357,8 +358,8 @@ def _integer(name: str, value: Any) -> int:
     if isinstance(value, timedelta):
         milliseconds = value // timedelta(milliseconds=1)
         raise ConfigError(
-            f"{name} is a timedelta, but must be an int in the unit that its name ends "
-            f"with{f': {name}={milliseconds}' if name.endswith('_ms') else ''}."
+            f"{name} is a timedelta, but must be an int in the unit at the end of its "
+            f"name{f': {name}={milliseconds}' if name.endswith('_ms') else ''}."
         )
     raise ConfigError(f"{name} is {value!r} ({type(value).__name__}), but must be an int.")
 

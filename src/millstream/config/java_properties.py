@@ -90,7 +90,7 @@ def read_properties(settings: Iterable[Setting], properties: Mapping[str, Any]) 
 
 
 def _dictionary_for(key: str, known: Iterable[str]) -> tuple[str, str]:
-    """Return the dictionary for a key that is not a setting, and the key's name in it."""
+    """Return the dictionary of a key that is not a setting, and its name there."""
     for prefix, dictionary in _PREFIXES.items():
         if key.startswith(prefix):
             return dictionary, key.removeprefix(prefix)

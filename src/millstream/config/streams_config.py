@@ -119,7 +119,7 @@ class StreamsConfig(Settings):
         default=0,
         minimum=-1,
         doc="How long a task with an empty input partition waits for records that have not been "
-        "written yet. 0 only waits for records that the broker has; -1 does not wait.",
+        "written yet. 0 waits only for records that the broker already has; -1 does not wait.",
     )
     task_timeout_ms: int = setting(
         default=300_000,
@@ -155,7 +155,7 @@ class StreamsConfig(Settings):
     )
     dataframe_checkpoint_dir: str | None = setting(
         default=None,
-        doc="Where queries of DataFrame functions keep their checkpoints: a folder or a URL that "
+        doc="The location of the checkpoints of DataFrame functions: a folder or a URL that "
         "all drivers can access; None for a folder in `state_dir`.",
         kind="str",
     )
@@ -223,7 +223,7 @@ class StreamsConfig(Settings):
     windowstore_changelog_additional_retention_ms: int = setting(
         default=86_400_000,
         minimum=0,
-        doc="Added to the retention of the changelogs of windowed stores.",
+        doc="Milliseconds to add to the retention of changelogs of windowed stores.",
     )
 
     # Topics.
@@ -453,7 +453,7 @@ class StreamsConfig(Settings):
         "retried. Eight times as many connections may be open.",
     )
 
-    # Connections of all clients. A setting is passed to the clients only if it was given.
+    # Connections of all clients. A setting is passed to the clients only if it was set explicitly.
     # Otherwise, each client uses its own default, as in Kafka Streams.
     connections_max_idle_ms: int = setting(
         is_connection=True,
@@ -477,7 +477,7 @@ class StreamsConfig(Settings):
         is_connection=True,
         default=300_000,
         minimum=0,
-        doc="The time after which clients bootstrap again from bootstrap_servers.",
+        doc="The time without metadata after which clients bootstrap again from bootstrap_servers.",
     )
     receive_buffer_bytes: int = setting(
         is_connection=True,
@@ -552,7 +552,7 @@ class StreamsConfig(Settings):
         "topic.",
         is_connection=True,
         default={},
-        doc="For internal topics that the topology does not set itself.",
+        doc="For internal topics; settings in the topology take precedence.",
     )
     extra: Mapping[str, Any] = setting(
         "",
@@ -585,7 +585,7 @@ class StreamsConfig(Settings):
         """Return a copy with changed settings. Dependent defaults are recomputed.
 
         Raises:
-            ConfigError: like the constructor.
+            ConfigError: a setting is invalid (see `StreamsConfig`).
 
         Example:
             >>> config = StreamsConfig(application_id="shop", bootstrap_servers="localhost:9092")

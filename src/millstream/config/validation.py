@@ -106,7 +106,7 @@ def check_together(config: ApplicationSettings) -> None:
     _check_names(config)
     _check_handlers(config)
     _check_https(config)
-    # In the order of the arguments.
+    # Check the dictionaries in the order of the arguments.
     for dictionary in dict.fromkeys(name for names in DICTIONARIES_OF.values() for name in names):
         given = getattr(config, dictionary)
         roles = tuple(role for role, names in DICTIONARIES_OF.items() if dictionary in names)
@@ -189,7 +189,7 @@ def _check_names(config: ApplicationSettings) -> None:
             f"{_APPLICATION_ID_LENGTH_MAX}, because the names of internal topics begin with it."
         )
     if not config.bootstrap_servers.strip(", "):
-        raise ConfigError("bootstrap_servers is empty. Give at least one broker as 'host:port'.")
+        raise ConfigError("bootstrap_servers is empty. Set at least one broker as 'host:port'.")
     for server in config.bootstrap_servers.split(","):
         scheme, found, rest = server.strip().partition("://")
         if found and scheme.upper() not in _PROTOCOLS:
@@ -211,19 +211,22 @@ def _check_names(config: ApplicationSettings) -> None:
 
 
 def _check_https(config: ApplicationSettings) -> None:
-    """Reject TLS settings without a certificate, because the server would not use HTTPS."""
+    """Reject TLS settings without a certificate.
+
+    Without a certificate, the server would not use HTTPS.
+    """
     name = "server_tls_certificate"
     given = [one.name for one in config.settings() if one.name.startswith("server_tls_")]
     alone = [one for one in given if one != name and getattr(config, one) is not None]
     if alone and getattr(config, name) is None:
         raise ConfigError(
-            f"{' and '.join(alone)} is given without {name}: the server would use plain HTTP and "
-            f"request no client certificates. Set {name}, or remove the others."
+            f"{name} is required with {' and '.join(alone)}: otherwise, the server would use plain "
+            f"HTTP and request no client certificates. Set {name}, or remove the others."
         )
 
 
 def _check_network(config: ApplicationSettings) -> None:
-    """Check the application's settings for all clients like client settings."""
+    """Check the application's connection settings in the same way as client settings."""
     for field in config.settings():
         row = CLIENT_SETTINGS.get(field.dotted)
         if field.name in config.given and row is not None and row.scope is SettingScope.NETWORK:
@@ -241,7 +244,8 @@ def _check_exactly_once(config: ApplicationSettings) -> None:
         )
     if producer.get("enable.idempotence", True) is not True:
         raise ConfigError(
-            "enable.idempotence=False contradicts processing_guarantee='exactly_once_v2'."
+            "enable.idempotence=False contradicts processing_guarantee='exactly_once_v2'. "
+            "Remove one of the two."
         )
     in_flight = producer.get("max.in.flight.requests.per.connection", _IN_FLIGHT_MAX)
     if in_flight > _IN_FLIGHT_MAX:

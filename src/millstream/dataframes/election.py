@@ -1,8 +1,9 @@
-"""Elects the driver of an application that runs a stage, and stores the stage's offsets.
+"""Elects the driver that runs a stage, and stores the stage's offsets.
 
-The drivers are members of a consumer group that subscribes to the stage's input topic but reads no
-records. The owner of partition 0 runs the query. The group's committed offsets are the positions up
-to which the stage has processed its input. A query without a checkpoint starts at these offsets.
+The drivers of an application are members of a consumer group that subscribes to the stage's input
+topic but reads no records. The owner of partition 0 runs the query. The group's committed offsets
+are the positions up to which the stage has processed its input. A query without a checkpoint starts
+at these offsets.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class StageElection:
             raise
 
     def poll(self, timeout_s: float) -> None:
-        """Poll the consumer; raise an `AccessDeniedError` if the user may not join the group."""
+        """Poll the consumer.
+
+        Raises an `AccessDeniedError` if the user may not join the group.
+        """
         message = self._consumer.poll(timeout_s)
         error = None if message is None else message.error()
         if error is None or error.code() == KafkaError._PARTITION_EOF:
@@ -77,7 +81,7 @@ class StageElection:
         logger.info("%s: %s", self._plan.name, failure)
 
     def committed_offsets(self, partitions: int) -> tuple[dict[int, int], str | None]:
-        """Return the committed offsets by partition, and the ID of the query that committed them.
+        """Return the offsets by partition, and the ID of the query that committed them.
 
         Raises a `BrokerUnavailableError` if no broker responds.
         """
@@ -101,7 +105,10 @@ class StageElection:
         return (offsets if committed else {}), committed_by
 
     def commit(self, finished: Mapping[TopicPartition, int], query: str) -> bool:
-        """Commit the offsets up to which the input is processed; return whether this succeeded."""
+        """Commit the offsets up to which the input is processed.
+
+        Returns whether the commit succeeded.
+        """
         positions = [
             ClientPartition(*tp, offset, metadata=query) for tp, offset in finished.items()
         ]

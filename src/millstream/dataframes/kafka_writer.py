@@ -98,7 +98,10 @@ class ExactlyOnceWriter:
     batch: QueryBatch
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Write batches of `WIRE_SCHEMA`, sorted by partition, and yield the number of records."""
+        """Write batches of `WIRE_SCHEMA` and yield the number of records.
+
+        The batches are sorted by partition.
+        """
         sent = 0
         writer: _PartitionWriter | None = None
         try:
@@ -154,7 +157,10 @@ class _PartitionWriter:
         self._sent += len(values)
 
     def commit(self) -> int:
-        """Commit the rows together with the batch number; return the number of rows written."""
+        """Commit the rows together with the batch number.
+
+        Returns the number of rows written.
+        """
         if self._is_done:
             return 0
         timeout_ms = self._target.timeout_ms

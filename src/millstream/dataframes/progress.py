@@ -30,13 +30,16 @@ class StageStatus(msgspec.Struct, frozen=True):
     #: Records per second in the latest batch with records, and the duration of that batch.
     rows_per_s: float = 0.0
     batch_ms: int = 0
-    #: The number of records in the input topic that have not been processed yet.
+    #: The number of unprocessed records in the input partition that has the most of them.
     lag: int = 0
     restarts: int = 0
 
 
 class StageTracker:
-    """Tracks the status of a stage. One thread updates the status; any thread may read it."""
+    """Tracks the status of a stage.
+
+    One thread updates the status; any thread may read it.
+    """
 
     def __init__(self, name: str) -> None:
         self._lock = threading.Lock()

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 #: Producer settings, other than connection settings, that have the same meaning in Java.
 _PRODUCER_SETTINGS: Final = ("acks", "compression.type", "max.request.size", "delivery.timeout.ms")
-#: How long to wait for slots, because the tasks of an ended query hold their slots for a moment.
+#: The timeout for claiming slots. The tasks of a query that has ended occupy their slots for a
+#: moment.
 _SLOT_TIMEOUT_S: Final = 5.0
 _POLL_INTERVAL_S: Final = 0.1
 _UNSUPPORTED: Final = re.compile(
@@ -39,7 +40,10 @@ _NO_HEADERS: Final = f"CAST(array() AS {HEADERS_TYPE})"
 def check_real_time(
     name: str, reads: StageSerdes, writes: StageSerdes, config: StreamsConfig, declared_at: str
 ) -> None:
-    """Raise a `ConfigError` if a stage cannot use real-time mode. Ignores the stage's function."""
+    """Raise a `ConfigError` if a stage cannot use real-time mode.
+
+    The stage's function is not checked.
+    """
     where = declared_at or None
     if config.exactly_once:
         raise ConfigError(
@@ -66,7 +70,10 @@ def check_real_time(
 
 
 def decode_natively(raw: DataFrame, reads: StageSerdes, others: tuple[str, ...]) -> DataFrame:
-    """Decode the keys and values of the connector's rows with Spark functions; keep `others`."""
+    """Decode keys and values of the connector's rows with Spark functions.
+
+    The columns in `others` are kept.
+    """
     columns = _sql_codecs(reads, exact_keys=False)
     # Decode in a separate step, because the checks use the decoded value more than once.
     decoded = raw.selectExpr(
@@ -125,7 +132,7 @@ def sink_options(config: StreamsConfig, topic: str) -> dict[str, str]:
 def real_time_trigger(writer: DataStreamWriter, interval: str) -> DataStreamWriter:
     """Set the real-time trigger; `interval` is the length of a batch.
 
-    Raises a `DataFrameError` before PySpark 4.2.
+    Raises a `DataFrameError` if PySpark is older than 4.2.
     """
     # The type stubs of Spark 4.2 lack the parameter.
     trigger: Any = writer.trigger
@@ -139,10 +146,10 @@ def real_time_trigger(writer: DataStreamWriter, interval: str) -> DataStreamWrit
 
 
 def claim_stage_slots(session: SparkSession, needed: int, name: str, declared_at: str) -> SlotClaim:
-    """Claim slots for all tasks of a query, because a queued task would not read its partition.
+    """Claim slots for all tasks of a query.
 
-    The caller must release the claim when the query has ended. Raises a `DataFrameError` if there
-    are too few free slots.
+    A queued task would not read its partition. The caller must release the claim when the query has
+    ended. Raises a `DataFrameError` if there are too few free slots.
     """
     until = time.monotonic() + _SLOT_TIMEOUT_S
     while True:
@@ -162,16 +169,16 @@ def claim_stage_slots(session: SparkSession, needed: int, name: str, declared_at
 
 
 def unsupported_operators(account: str) -> str | None:
-    """Describe the operators that real-time mode does not support, based on Spark's message.
+    """Describe the operators that real-time mode does not support.
 
-    Returns None if the error has another cause.
+    The description is based on Spark's message. Returns None if the error has another cause.
     """
     found = _UNSUPPORTED.search(account)
     if found is None:
         return None
     names = sorted({each.rpartition(".")[2] for each in found[1].split(", ")})
     return (
-        f"Spark's real-time mode does not support these operators of its plan: "
+        f"Spark's real-time mode does not support these operators of the plan: "
         f"{', '.join(names)}. The mode supports filters, Spark's column functions, explode, and "
         "joins with tables that are small enough to broadcast, but no Python functions, shuffles, "
         "aggregations or other state. Change the function, or use Trigger.processing_time(...)."

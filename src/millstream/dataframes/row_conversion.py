@@ -53,7 +53,10 @@ class StageSerdes:
 
 @dataclass(frozen=True)
 class RowDecoder:
-    """Decodes the bytes of keys and values to columns. Other columns remain unchanged."""
+    """Decodes the bytes of keys and values to columns.
+
+    Other columns remain unchanged.
+    """
 
     serdes: StageSerdes
     keys: bool
@@ -78,7 +81,10 @@ class RowDecoder:
 
 @dataclass(frozen=True)
 class RowEncoder:
-    """Encodes columns of keys and values as bytes, and adds the records' partitions and order."""
+    """Encodes columns of keys and values as bytes.
+
+    The partitions and the order of the records are added.
+    """
 
     serdes: StageSerdes
     partitions: int
@@ -108,7 +114,7 @@ class RowEncoder:
     def records(
         self, batches: Iterable[Any]
     ) -> Iterator[tuple[list[bytes | None], list[bytes | None], Any]]:
-        """Yield the encoded keys, the encoded values, and the batch, for each record batch."""
+        """Yield encoded keys, encoded values and the batch, for each record batch."""
         key, value = self.serdes.columns()
         for batch in batches:
             keys = self._encode_column(key, "key", batch)
@@ -124,7 +130,10 @@ class RowEncoder:
     def partitions_of(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
     ) -> Iterator[int]:
-        """Yield the partition of each record. Keys are partitioned as by Kafka's default."""
+        """Yield the partition of each record.
+
+        For keys, Kafka's default partitioner chooses the partition.
+        """
         for key, value in zip(keys, values, strict=True):
             if key is not None:
                 yield partition_for(key, self.partitions)
@@ -159,10 +168,10 @@ ArrowMap = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 def map_in_arrow(frame: DataFrame, function: ArrowMap, schema: StructType | str) -> DataFrame:
-    """Apply a function to the record batches of each partition: `mapInArrow` without pandas.
+    """Apply a function to the record batches of each partition.
 
-    PySpark requires pandas to create any vectorized function, even one that only uses Arrow. The
-    workers do not need pandas for such functions.
+    This is `mapInArrow` without pandas. PySpark requires pandas to create any vectorized function,
+    even one that only uses Arrow. The workers do not need pandas for such functions.
     """
     from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
     from pyspark.sql.udf import UserDefinedFunction

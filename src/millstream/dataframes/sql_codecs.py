@@ -195,7 +195,9 @@ def _type_of(info: inspect.Type, where: str) -> str:
     if isinstance(info, inspect.StructType) and (
         info.array_like or info.forbid_unknown_fields or info.tag is not None
     ):
-        raise NoSqlCodecError(f"{where} is tagged, a list of its fields, or forbids unknown fields")
+        raise NoSqlCodecError(
+            f"{where} is tagged, is encoded as a list of its fields, or forbids unknown fields"
+        )
     fields = ", ".join(_field_of(field, f"{where}.{field.name}") for field in info.fields)
     return f"STRUCT<{fields}>"
 
@@ -227,7 +229,10 @@ def _may_be_none(info: inspect.Type) -> bool:
 
 
 def _is_valid(info: inspect.Type, value: str, depth: int) -> str:
-    """Return an expression that checks a value, of which only optional parts may be null."""
+    """Return an expression that validates a value.
+
+    Only optional parts of the value may be null.
+    """
     if _may_be_none(info):
         return f"({value} IS NULL OR {_is_valid(_without_none(info), value, depth)})"
     parts = [f"{value} IS NOT NULL"]

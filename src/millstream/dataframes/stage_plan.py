@@ -1,4 +1,7 @@
-"""The plan of a stage: the full names of topics and groups, the serdes, and the checkpoint."""
+"""The plan of a stage.
+
+A plan contains the full names of topics and groups, the serdes, and the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ class LakeSink:
 
 
 def write_batch(table: LakeTable, stage: str, rows: DataFrame, number: int) -> None:
-    """Write one batch from `lake_rows`, unless the table already contains it. Called by Spark."""
+    """Write one batch from `lake_rows`, unless the table already contains it.
+
+    Called by Spark.
+    """
     batch = batch_of(rows, number, table, stage)
     lake = delta if table.format == "delta" else iceberg
     write = lake.upsert if table.upserts else lake.append
@@ -126,7 +132,10 @@ def stage_plan(stage: DataFrameStage, config: StreamsConfig) -> StagePlan:
 
 
 def election_group(application_id: str, stage: str) -> str:
-    """Return the consumer group that elects a stage's driver and stores the stage's offsets."""
+    """Return the consumer group that elects a stage's driver.
+
+    The group also stores the stage's offsets.
+    """
     return f"{application_id}-{stage}-dataframe"
 
 

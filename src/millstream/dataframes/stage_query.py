@@ -82,7 +82,10 @@ class QueryCheckpoint:
         return str(json.loads(text)["id"])
 
     def archive(self, query_id: str) -> str:
-        """Rename the checkpoint, so that the query starts without one; return the new name."""
+        """Rename the checkpoint, so that the query starts without one.
+
+        Returns the new name.
+        """
         other = f"{self.location.rstrip('/')}.{query_id}"
         target = self._jvm.org.apache.hadoop.fs.Path(other)
         self._files.delete(target, True)
@@ -100,7 +103,10 @@ class _BatchFailedError(Exception):
 
 @dataclass(eq=False, repr=False)
 class StageQuery:
-    """Runs a stage's query until it is stopped or fails. The session has the Kafka connector."""
+    """Runs a stage's query until it is stopped or fails.
+
+    The session has the Kafka connector.
+    """
 
     session: SparkSession
     plan: StagePlan
@@ -108,8 +114,8 @@ class StageQuery:
     #: The number of partitions of the output topic; 0 if the stage has a sink.
     partitions: int
     #: The offsets at which to continue after earlier queries of the stage, by partition of the
-    #: input topic, and the ID of the query that committed them. The query does not continue from
-    #: the checkpoint of another query.
+    #: input topic, and the ID of the query that committed them. If the checkpoint belongs to a
+    #: different query, the query does not continue from it.
     finished: InitVar[tuple[Mapping[int, int], str | None]]
 
     def __post_init__(self, finished: tuple[Mapping[int, int], str | None]) -> None:
@@ -118,7 +124,7 @@ class StageQuery:
         self._checkpoint = QueryCheckpoint(self.session, self.plan.checkpoint)
         self._has_query = threading.Event()
         try:
-            # The last step, because a later failure would leave a running query that cannot be
+            # This must be the last step: a later failure would leave a running query that cannot be
             # stopped.
             self._query = self._start(*finished)
         finally:
@@ -142,7 +148,7 @@ class StageQuery:
             archived = self._checkpoint.archive(query_id)
             logger.warning(
                 "DataFrame function %s: another query with a different checkpoint has run in the "
-                "meantime, and its state by windows and keys is not available here. The older "
+                "meantime, and the state of its windows and keys is not available here. The older "
                 "checkpoint has been renamed to %s. Configure the same dataframe_checkpoint_dir "
                 "for all drivers.",
                 plan.name,
@@ -171,7 +177,10 @@ class StageQuery:
 
     @property
     def progress(self) -> Mapping[str, Any] | None:
-        """Spark's progress report of the latest finished batch; None before the first one."""
+        """Spark's progress report of the latest finished batch.
+
+        None before the first batch has finished.
+        """
         last = self._query.lastProgress
         return None if last is None else json.loads(last.json)
 
@@ -201,10 +210,10 @@ class StageQuery:
         return failure
 
     def stop(self, timeout_s: float) -> bool:
-        """Wait for the current batch and stop the query; return whether the batch finished.
+        """Wait for the current batch and stop the query.
 
-        An interrupted batch is repeated at the next start. After an error, this may be called
-        again.
+        Returns whether the batch finished. An interrupted batch is repeated at the next start. If
+        this method raises an error, it may be called again.
         """
         self._stopping.set()
         if not has_jvm(self.session.sparkContext):
@@ -222,7 +231,7 @@ class StageQuery:
         number = self._last_batch
         while self._query.isActive and time.monotonic() < until:
             if self.plan.trigger.is_real_time:
-                # The next batch has started, but has processed few records at most.
+                # The next batch has started, but has processed only a few records, if any.
                 if self._last_batch != number:
                     break
             # If another batch starts now, `_write` ends the query.
@@ -238,8 +247,8 @@ class StageQuery:
             self._write_batch(frame, number)
         except Exception as error:
             self._error = error
-            # Omit the traceback: Spark searches the whole text for an interruption with a regular
-            # expression. For long tracebacks, this overflows the stack, and the query hangs.
+            # Omit the traceback: Spark applies a regular expression to the whole text to detect an
+            # interruption. With a long traceback, this overflows the stack, and the query hangs.
             raise _BatchFailedError(f"batch {number} failed") from None
 
     def _write_batch(self, frame: DataFrame, number: int) -> None:

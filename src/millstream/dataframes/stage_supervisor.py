@@ -1,4 +1,7 @@
-"""Supervises a stage in one driver: takes part in its election, and runs its query if elected."""
+"""Supervises a stage in one driver.
+
+The driver takes part in the stage's election, and runs the stage's query if elected.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,10 @@ class StageSupervisor:
         return not has_started and self.clock.monotonic_ms() >= self._not_before_ms
 
     def _has_topics(self) -> bool:
-        """Whether the stage's topics exist. The leader of the application's group creates them."""
+        """Return whether the stage's topics exist.
+
+        The leader of the application's group creates the topics.
+        """
         plan = self.plan
         wanted = set(filter(None, (plan.input_topic, plan.output_topic)))
         if wanted <= self._partition_counts.keys():
@@ -219,7 +225,7 @@ class StageSupervisor:
         self._purged |= before
 
     def _handle_failure(self, failure: StreamsError) -> None:
-        """Stop the query if it is still running, report the error, and schedule a restart."""
+        """Stop the query if it is running, report the error, and schedule a restart."""
         try:
             self._stop()
         except Exception as error:
@@ -256,7 +262,7 @@ class StageSupervisor:
         self.on_failure(failure)
 
     def _may_retry(self) -> bool:
-        """Whether to retry without reporting the error.
+        """Return whether to retry without reporting the error.
 
         This is the case for `task.timeout.ms` after the first error since the latest progress.
         Stream threads retry in the same way while no broker responds.
@@ -269,7 +275,8 @@ class StageSupervisor:
     def _stop(self) -> None:
         """Stop the query if it is running, and commit its progress.
 
-        If Spark raises an error, the query may still be running, and is kept for another attempt.
+        If Spark raises an error, the query may still be running, and another attempt to stop it
+        follows.
         """
         query = self._query
         if query is None:

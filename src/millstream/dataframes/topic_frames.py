@@ -54,7 +54,7 @@ def decode_rows(raw: DataFrame, plan: StagePlan) -> DataFrame:
         return decode_natively(raw, plan.reads, _RECORD_COLUMNS)
     key, value = plan.reads.columns()
     types = {"key": key.spark_type, "value": value.spark_type}
-    # Spark decodes these without Python. It decodes invalid UTF-8 as `StringDeserializer` does.
+    # Spark decodes these serdes without Python, and invalid UTF-8 as `StringDeserializer` does.
     native = {"key": key.serde in (STRING, BYTES), "value": value.serde in (STRING, BYTES)}
     shown = raw.selectExpr(
         *(
@@ -169,7 +169,10 @@ def _struct_column(result: DataFrame, value: SerdeColumn, plan: StagePlan) -> An
 def _cast_column(
     result: DataFrame, column: Any, name: str, wanted: SerdeColumn, plan: StagePlan
 ) -> Any:
-    """Convert a column to a serde's type: match fields by name, and cast simple types."""
+    """Convert a column to a serde's type.
+
+    Fields are matched by name, and simple types are cast.
+    """
     from pyspark.sql import functions
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -194,9 +197,10 @@ def _cast_column(
 
 
 def output_mode(frame: DataFrame) -> str:
-    """Return the output mode: `append`, or `update` if the plan does not support append.
+    """Return the output mode of a query.
 
-    The result of an aggregation without a watermark is never final, so it only emits updates.
+    The mode is `append`, or `update` if the plan does not support append. The results of an
+    aggregation without a watermark are never final, so such a query only emits updates.
     """
     jvm: Any = frame.sparkSession.sparkContext._jvm
     sql = jvm.org.apache.spark.sql

@@ -74,10 +74,10 @@ class ClassArchive:
 class BrokerHome:
     """A folder with settings and an initially empty log directory.
 
-    It is removed when this process ends. The folder outlives the broker process, so a crashed
-    broker can be restarted with its data. It does not outlive this process: a small guard process
-    kills the broker and removes the folder, even after a SIGKILL of this process. `controllers`
-    contains the controller port of each node.
+    The folder outlives the broker process, so a crashed broker can be restarted with its data. The
+    folder does not outlive this process: a small guard process kills the broker and removes the
+    folder, even after a SIGKILL of this process. `controllers` contains the controller port of each
+    node.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class BrokerHome:
         controllers: Mapping[int, int],
     ) -> None:
         self.ports = ports
-        # Do this first: invalid settings raise before anything exists that needs cleanup.
+        # Do this first, so that invalid settings raise an error before anything needs cleanup.
         settings = server_properties(
             ports=ports,
             log_dir="logs",

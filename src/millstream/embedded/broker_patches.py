@@ -2,10 +2,11 @@
 
 KAFKA-20734 (in 4.3.0 and 4.3.1; apache/kafka pull request 22680): a partition that temporarily has
 no leader is treated like a deleted partition. A coordinator that ends a transaction then omits the
-markers of that partition, and reports the transaction as complete. Aborted records stay open and
-the next transaction of the same producer commits them, or vice versa. This affects a single broker
-that crashes while a transaction is ending, because its partitions have no leader until it is
-registered again. It happened in 1 of 13 crashes with three producers.
+markers of that partition, and reports the transaction as complete. Records of an aborted
+transaction stay open, and the next transaction of the same producer commits them; in the same way,
+records of a committed transaction may be aborted. This affects a single broker that crashes while a
+transaction is ending, because its partitions have no leader until it is registered again. The bug
+occurred in 1 of 13 crashes with three producers.
 
 The patch restores the former behavior of one method: the leader of an existing partition without a
 leader is `Node.noNode()`, and the coordinator retries. The changed class is in a separate jar,

@@ -1,7 +1,7 @@
 """A secured listener for the embedded broker, with a certificate and users.
 
-Java's `keytool` creates the certificate. It is self-signed, valid for `localhost` and
-127.0.0.1, and removed with the broker's folder.
+Java's `keytool` creates the certificate. It is self-signed, valid for `localhost`, 127.0.0.1 and
+the configured host, and removed with the broker's folder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CA_FILE: Final = "ca.pem"
 _KEY_STORE: Final = "broker.p12"
 #: The files that `make_certificate` writes.
 CERTIFICATE_FILES: Final = (_KEY_STORE, CA_FILE)
-#: Kafka's minimum.
+#: Kafka's minimum number of iterations for SCRAM.
 _SCRAM_ITERATIONS: Final = 4_096
 _KEYTOOL_TIMEOUT_S: Final = 60
 _MODULES: Final = "org.apache.kafka.common.security"
@@ -81,7 +81,10 @@ class BrokerSecurity:
 
     @property
     def is_secured(self) -> bool:
-        """Whether the clients' listener is secured, and therefore separate from the broker's."""
+        """Whether the clients' listener is secured.
+
+        A secured listener is separate from the broker's own.
+        """
         return self.protocol != "PLAINTEXT"
 
     @property

@@ -1,4 +1,7 @@
-"""The settings of the embedded brokers: a small development cluster that starts quickly."""
+"""The settings of the embedded brokers.
+
+The brokers form a small development cluster that starts quickly.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
 }
 
 
-#: Kafka's recommendation for production. Smaller clusters have fewer replicas.
+#: The maximum replication factor: Kafka's recommendation for production. Smaller clusters have
+#: fewer replicas.
 _MAX_REPLICAS = 3
 
 
@@ -82,7 +86,10 @@ class Ports:
 
     @property
     def unsecured_host(self) -> str:
-        """The host of the unsecured port: loopback, unless the clients' port is also unsecured."""
+        """The host of the unsecured port.
+
+        This is the loopback address, unless the clients' port is also unsecured.
+        """
         return self.host if self.unsecured == self.clients else LOOPBACK
 
     @property
@@ -118,7 +125,10 @@ def server_properties(
     node_id: int = FIRST_NODE_ID,
     controllers: Mapping[int, int] | None = None,
 ) -> str:
-    """Return a broker's server.properties, or raise ConfigError for forbidden `properties`."""
+    """Return a broker's server.properties.
+
+    Raises ConfigError for forbidden `properties`.
+    """
     controllers = controllers or {node_id: ports.controller}
     rejected = sorted(_OWN.intersection(properties))
     if rejected:
@@ -190,7 +200,10 @@ def _escaped(text: str) -> str:
 
 
 def kafka_uuid() -> str:
-    """Create a UUID in Kafka's format: unpadded URL-safe base64, without a leading dash."""
+    """Create a UUID in Kafka's format.
+
+    The format is unpadded URL-safe base64, without a leading dash.
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

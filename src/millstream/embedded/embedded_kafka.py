@@ -72,7 +72,7 @@ class EmbeddedKafka:
         brokers: the number of brokers, 1 to 9.
 
     Raises:
-        ConfigError: the protocol is unknown; `users` are given without SASL, or missing with SASL;
+        ConfigError: the protocol is unknown; `users` are passed without SASL, or missing with SASL;
             the number of brokers is out of range or differs from the number of ports.
 
     Example:
@@ -220,7 +220,7 @@ class EmbeddedKafka:
             self._remove()
 
     def kill(self) -> None:
-        """Kill all brokers like a crash (SIGKILL). Keeps the data for the next `start()`.
+        """Kill all brokers as in a crash (SIGKILL). Keeps the data for `start()`.
 
         Raises:
             IllegalStateError: no broker is running.
@@ -419,8 +419,8 @@ def _ports_per_broker(
     ports = [given] if isinstance(given, int) else list(given)
     if len(ports) != brokers:
         raise ConfigError(
-            f"{name} has {len(ports)} ports, but there are {brokers} brokers: give one port for "
-            "each."
+            f"{name} has {len(ports)} ports, but there are {brokers} brokers: pass one port for "
+            "each broker."
         )
     return ports
 

@@ -56,8 +56,8 @@ class JarSet:
     """A set of jars in one folder."""
 
     folder: Path
-    #: The SHA-256 of every jar by file name, or None if it is unknown. Then only Ivy compares the
-    #: download with the checksums of its source.
+    #: The SHA-256 of every jar by file name, or None if it is unknown. In that case, only Ivy
+    #: checks the download, against the checksums of its source.
     sums: Mapping[str, str | None]
     #: The `ivy.xml` with the dependencies.
     dependencies: str
@@ -68,7 +68,7 @@ class JarSet:
 def broker_jars(
     java: Java, *, environ: Mapping[str, str] = os.environ, clock: Clock | None = None
 ) -> list[Path]:
-    """Return the broker's class path. Raises like `fetched_jars`."""
+    """Return the broker's class path. Raises the same errors as `fetched_jars`."""
     dependencies = _package_data(f"kafka-{KAFKA_VERSION}.ivy.xml")
     what = f"Apache Kafka {KAFKA_VERSION}"
     jars = JarSet(cache_folder(environ), expected_sums(), dependencies, what)
@@ -102,9 +102,10 @@ def cache_folder(environ: Mapping[str, str] = os.environ, what: str = "kafka") -
 
 
 def cache_parent(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the parent of all jar folders: MILLSTREAM_CACHE, or `~/.cache/millstream`.
+    """Return the parent of all jar folders.
 
-    For a user without a home, as in containers, it may be in the folder for temporary files.
+    This is MILLSTREAM_CACHE, or `~/.cache/millstream`. For a user without a home, as in containers,
+    the parent may be in the folder for temporary files.
     """
     parent = environ.get("MILLSTREAM_CACHE")
     if parent:
@@ -333,7 +334,10 @@ def _mirror_in(settings: Path) -> str | None:
 
 
 def jvm_proxy_options(environ: Mapping[str, str]) -> list[str]:
-    """Return Java's options for HTTPS_PROXY, HTTP_PROXY and NO_PROXY, which Java ignores."""
+    """Return Java's options for HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
+
+    Java ignores these environment variables.
+    """
     options: list[str] = []
     for scheme in ("http", "https"):
         value = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")

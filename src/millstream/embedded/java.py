@@ -1,4 +1,4 @@
-"""Lookup of the Java runtime for Spark and the embedded broker, and of its version."""
+"""Lookup of Java, and of its version, for Spark and the embedded broker."""
 
 from __future__ import annotations
 
@@ -50,16 +50,20 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
         raise EmbeddedKafkaError(
             f"Java {too_old.version} at {too_old.path} is too old: install Java {OLDEST_JAVA} or "
             "later (for example OpenJDK 17 or 21) and set JAVA_HOME or PATH; or run "
-            "pip install 'millstream[java]', which includes one."
+            "pip install 'millstream[java]', which includes Java."
         )
     raise EmbeddedKafkaError(
         f"No Java was found in JAVA_HOME or PATH: install Java {OLDEST_JAVA} or later "
-        "(for example OpenJDK 17 or 21), or run pip install 'millstream[java]', which includes one."
+        "(for example OpenJDK 17 or 21), or run pip install 'millstream[java]', which includes "
+        "Java."
     )
 
 
 def java_of_spark(environ: Mapping[str, str] = os.environ) -> Java:
-    """Return the Java that Spark uses (it prefers JAVA_HOME), or raise EmbeddedKafkaError."""
+    """Return the Java that Spark uses.
+
+    Spark prefers JAVA_HOME. Raises EmbeddedKafkaError if Spark would find no supported Java.
+    """
     java, home = find_java(environ), environ.get("JAVA_HOME")
     if home and java.path not in (Path(home, "bin", "java"), bundled_java()):
         raise EmbeddedKafkaError(
@@ -104,7 +108,8 @@ def _version_of(path: Path) -> str | None:
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        # A placeholder that only explains where to get Java (as on macOS) is not a Java.
+        # Not a Java runtime, but for example a placeholder that only explains where to get Java (as
+        # on macOS).
         return None
     found = re.search(r'version "([^"]+)"', result.stderr + result.stdout)
     return found.group(1) if found and re.search(r"\d", found.group(1)) else None

@@ -28,8 +28,8 @@ _STOP_TIMEOUT_S = 15
 REQUEST_TIMEOUT_S = 2.0
 #: The poll interval for conditions of the embedded brokers.
 POLL_S = 0.02
-# Below the range of ports for outgoing connections. Otherwise, a client that tries to reach a
-# killed broker could connect to itself and thereby occupy the port.
+# The ports to choose from, below the range for outgoing connections. Otherwise, a client that tries
+# to reach a killed broker could connect to itself and thereby occupy the port.
 _PORTS = range(20_000, 32_000)
 _PORT_ATTEMPTS = 100
 
@@ -86,7 +86,7 @@ class EmbeddedBroker:
         return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
-        """Start the broker with its data, unless it is running, and wait until it responds.
+        """Start the broker with its data and wait for a response, unless it is running.
 
         Raises:
             EmbeddedKafkaError: a port is in use, or the broker ended or was not ready in time, for
@@ -123,7 +123,7 @@ class EmbeddedBroker:
             self.end()
 
     def kill(self) -> None:
-        """Kill the broker like a crash (SIGKILL). Keeps its data.
+        """Kill the broker as in a crash (SIGKILL). Keeps its data.
 
         Raises:
             IllegalStateError: the broker is not running.
@@ -159,7 +159,7 @@ class EmbeddedBroker:
         self._process = self._home.launch(*self._program())
 
     def await_ready(self) -> None:
-        """Wait until the broker describes its own cluster, which includes itself."""
+        """Wait until the broker's metadata of its cluster includes the broker itself."""
         deadline = Deadline(SystemClock(), _START_TIMEOUT_MS)
         ports = self._home.ports
         while True:
@@ -231,7 +231,8 @@ def free_port(host: str = LOOPBACK, exclude: Collection[int] = ()) -> int:
         except PortTakenError:
             continue
     raise EmbeddedKafkaError(
-        f"No free port was found between {_PORTS[0]} and {_PORTS[-1]}: pass one to EmbeddedKafka."
+        f"No free port was found between {_PORTS[0]} and {_PORTS[-1]}: pass a port to "
+        "EmbeddedKafka."
     )
 
 

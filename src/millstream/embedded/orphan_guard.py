@@ -2,8 +2,8 @@
 
 The parent runs it as `python orphan_guard.py <folder> <parent's pid>`. The program reads the
 broker's process id from standard input, initially and after each restart of the broker. When the
-parent has ended, it kills the broker and removes the folder. It does not import the package, to use
-little memory, because it runs as long as the broker.
+parent has ended, the program kills the broker and removes the folder. To use little memory, the
+program does not import the package, because it runs as long as the broker.
 """
 
 from __future__ import annotations

@@ -16,12 +16,15 @@ from millstream.errors import SparkError
 
 
 def has_entry() -> bool:
-    """Whether the system's user database has an entry for the user id of this process."""
+    """Whether the system's user database has an entry for this process's user id."""
     return _entry() is not None
 
 
 def name() -> str:
-    """Return the user's name, or HADOOP_USER_NAME or `user-UID` for a user id without an entry."""
+    """Return the user's name.
+
+    For a user id without an entry, this is HADOOP_USER_NAME or else `user-UID`.
+    """
     entry = _entry()
     if entry is not None:
         return entry.pw_name
@@ -29,9 +32,9 @@ def name() -> str:
 
 
 def temporary_folder() -> Path:
-    """Return the writable folder that `tempfile` finds, in TMPDIR, /tmp, /var/tmp or elsewhere.
+    """Return the writable folder that `tempfile` finds.
 
-    Raises SparkError.
+    It is in TMPDIR, /tmp, /var/tmp or elsewhere. Raises SparkError if there is none.
     """
     try:
         return Path(tempfile.gettempdir())
@@ -70,7 +73,10 @@ def _is_writable(folder: str) -> bool:
 
 
 def _private_folder(parent: Path) -> Path:
-    """Create a folder for this user only, because Java tools load code from the home folder."""
+    """Create a home folder for this user only.
+
+    The folder must be private, because Java tools load code from the home folder.
+    """
     folder = parent / f"millstream-home-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     about = folder.lstat()

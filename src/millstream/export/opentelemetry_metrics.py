@@ -33,7 +33,7 @@ class OpenTelemetryMetrics:
     for subscriptions, `decaton.tasks.processed`. Totals are observable counters; all other metrics
     are gauges. Labels are attributes. Strings and `nan` are not exported.
 
-    A metric that is added later is exported from the second collection on.
+    A metric that is added later is first exported in the second collection after that.
 
     Args:
         metrics: returns the metrics, for example `streams.metrics`.
@@ -60,13 +60,14 @@ class OpenTelemetryMetrics:
             chosen = provider or api.get_meter_provider()
         except NameError:
             raise ConfigError(
-                "Metrics for OpenTelemetry need the extra: pip install 'millstream[otel]'."
+                "OpenTelemetry metrics require an extra: run pip install 'millstream[otel]'."
             ) from None
         self._metrics: Callable[[], Metrics] | None = metrics
         self._meter: Meter = chosen.get_meter(_SCOPE)
         self._clock = SystemClock()
-        # Only one thread at a time creates instruments. It must not hold the other lock meanwhile,
-        # because creating instruments requires the SDK's lock, which a collecting thread holds.
+        # Only one thread at a time creates instruments. That thread must not hold `_lock`
+        # meanwhile, because creating instruments requires the SDK's lock, which a collecting thread
+        # holds.
         self._creation_lock = threading.Lock()
         self._lock = threading.Lock()
         self._creator: threading.Thread | None = None

@@ -46,10 +46,11 @@ def prometheus_name(metric: Metric) -> str:
 
 
 class PrometheusNames:
-    """Assigns unique names: if two metrics would have the same name, a number is appended.
+    """Assigns unique names, by appending a number if a name is already used.
 
-    Otherwise, `a-b` and `a_b` would be samples of one series, of which Prometheus uses the first.
-    Names are stable for the lifetime of this object. Thread-safe, for concurrent scrapes.
+    Otherwise, `a-b` and `a_b` would be samples of one series, and Prometheus would only use the
+    first sample. Names are stable for the lifetime of this object. Thread-safe, for concurrent
+    scrapes.
     """
 
     def __init__(self) -> None:
@@ -133,7 +134,7 @@ def prometheus_registry(metrics: Callable[[], Metrics]) -> CollectorRegistry:
 
 
 class PrometheusPort:
-    """A server for Prometheus, which responds on any path.
+    """An HTTP server that returns the metrics in Prometheus' format on any path.
 
     It has neither authentication nor encryption: anyone who can connect can read the metrics.
     `metrics` is called on a server thread. Raises OSError if the port is in use.
@@ -161,7 +162,7 @@ class _Collector:
         self._names = PrometheusNames()
 
     def describe(self) -> list[Family]:
-        """Return nothing: metrics come and go with tasks."""
+        """Return no families, because metrics are added and removed with tasks."""
         return []
 
     def collect(self) -> Iterator[Family]:
@@ -195,5 +196,5 @@ def _family(name: str, metrics: list[Metric]) -> Family:
 def _require_prometheus() -> None:
     if find_spec("prometheus_client") is None:
         raise ConfigError(
-            "Metrics for Prometheus need the extra: pip install 'millstream[prometheus]'."
+            "Prometheus metrics require an extra: run pip install 'millstream[prometheus]'."
         )

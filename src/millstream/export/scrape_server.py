@@ -1,4 +1,4 @@
-"""The HTTP server of the metrics, with bounded resources."""
+"""An HTTP server for metrics, with bounded resources."""
 
 from __future__ import annotations
 
@@ -87,13 +87,16 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
             since = time.monotonic() - self._request_timeout_s
             expired = [one for one, began in self._open_requests.items() if began < since]
             for one in expired:
-                # Its thread then reads the end of the stream and closes the socket. Fails if the
-                # client has already disconnected.
+                # The thread of the request then reads the end of the stream and closes the socket.
+                # `shutdown` fails if the client has already disconnected.
                 with suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log at debug level, because clients that disconnect or time out could flood the log."""
+        """Log a failed request at debug level.
+
+        At a higher level, clients that disconnect or time out could flood the log.
+        """
         logger.debug("A metrics request failed", exc_info=True)
 
 

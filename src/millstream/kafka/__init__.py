@@ -2,9 +2,9 @@
 
 Two libraries share the work. librdkafka (confluent-kafka) reads and writes records (`clients`) and
 queries and changes the cluster (`cluster`). kafka-python implements the membership in the consumer
-group (`membership`), because only it supports a custom assignor. Only `kafka_python` uses its
-internals, which `kafka_python_compat` checks. `settings` translates the user's settings for both
-libraries.
+group (`membership`), because only it supports a custom assignor. Only the module `kafka_python`
+uses the internals of that library, which `kafka_python_compat` checks. `settings` translates the
+user's settings for both libraries.
 
 The processing loop depends only on `protocols`, so it runs unchanged on a simulated cluster, and no
 code above this package depends on the library in use. Import the modules by name. The modules

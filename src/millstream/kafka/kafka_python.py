@@ -1,7 +1,7 @@
 """Adapter for kafka-python: its private classes under our own names.
 
 kafka-python's consumer hides the group protocol, so the group member is built on the layers below
-the consumer. No other module uses private names of kafka-python or imports anything except its
+the consumer. No other module uses private names of kafka-python, or imports anything from it except
 public classes and `errors`. `kafka_python_compat` lists the names in use.
 """
 
@@ -61,7 +61,7 @@ class Wakeup:
     def notify(self) -> None:
         """Wake the coroutine, or end its next sleep. Callable from any thread.
 
-        Raises if the event loop has ended.
+        Raises an exception if the event loop has ended.
         """
         self._notifier.notify()
 
@@ -101,7 +101,8 @@ class ClientConnections:
         thread = self._net._io_thread
         try:
             self._manager.call_soon(self._manager.close)
-            # Stop first, with a timeout: the client's close waits for its thread without one.
+            # Stop the event loop first, with a timeout: the client's `close` waits for the thread
+            # without a timeout.
             self._net.stop(timeout_ms)
             if thread is not None and thread.is_alive():
                 log.warning(
@@ -127,7 +128,7 @@ class ClientConnections:
 
     @property
     def broker_version(self) -> tuple[int, ...] | None:
-        """The API version of the first broker that responded; None until then."""
+        """The API version of the first broker that responded; None before its response."""
         version: tuple[int, ...] | None = self._manager.broker_version
         return version
 
@@ -144,7 +145,10 @@ class ClientConnections:
         return bool(self.client.connected(node_id))
 
     def alternate_node_id(self, node_id: Any) -> Any:
-        """Return another node id of the broker, for a second connection, or `node_id`."""
+        """Return another node id of the broker, for a second connection.
+
+        Returns `node_id` if there is no other id.
+        """
         metadata = self._cluster.broker_metadata(node_id)
         if metadata is not None:
             for broker in self._cluster.brokers():
@@ -165,7 +169,7 @@ class ClientConnections:
     def run_soon(self, call: Callable[[], Any]) -> None:
         """Call a function on the event loop and ignore its outcome.
 
-        Raises like `Wakeup.notify`.
+        Raises the same error as `Wakeup.notify`.
         """
         self._net.call_soon_threadsafe(call)
 
@@ -186,7 +190,7 @@ class ClientConnections:
     def on_connection_error(self, note: Callable[[BaseException], None]) -> Callable[[], None]:
         """Pass the error of each failed connection attempt to `note`.
 
-        The client only logs these errors. Returns a function that ends this for later connections.
+        The client only logs these errors. Returns a function that stops this for later connections.
         """
         connect = self._manager.get_connection
 
@@ -341,7 +345,7 @@ class ClientCoordinator(private_class("BaseCoordinator")):  # type: ignore[misc]
     # Heartbeats.
 
     def ensure_heartbeats(self) -> None:
-        """Record that this member is alive, and restart the heartbeats if they have ended."""
+        """Record that this member is alive; restart the heartbeats if they have ended."""
         try:
             self.poll_heartbeat()
         finally:

@@ -1,7 +1,7 @@
 """The private classes of kafka-python in use, and a compatibility check.
 
-Any release may rename them. A placeholder replaces a missing class, so the package can still be
-imported and report the problem: `check_kafka_python` does so before a member starts, and
+Any release may rename these classes. A placeholder replaces a missing class, so the package can
+still be imported and report the problem: `check_kafka_python` does so before a member starts, and
 `millstream doctor` on demand.
 """
 
@@ -34,7 +34,7 @@ class PrivateClass:
     #: The first parameters of the constructor; None if it is not called.
     takes: tuple[str, ...] | None = None
     #: The first parameters of each method after `self`; all others must be optional. A name that
-    #: ends with `()` is that of a coroutine function.
+    #: ends with `()` denotes a coroutine function.
     methods: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: Attributes of the class, including properties and fields of requests.
     members: tuple[str, ...] = ()
@@ -225,7 +225,10 @@ def check_kafka_python() -> None:
 
 
 def compatibility_problems(find: Callable[[PrivateClass], Any] | None = None) -> list[str]:
-    """List the incompatibilities of the installed kafka-python, whose classes `find` returns."""
+    """List the incompatibilities of the installed kafka-python.
+
+    `find` returns kafka-python's class for a `PrivateClass`; None if the class is missing.
+    """
     find = find or _find
     found = {each.name: find(each) for each in PRIVATE_CLASSES}
     problems = list(_version_problems())
@@ -270,7 +273,7 @@ def _class_problems(expected: PrivateClass, found: Any) -> Iterator[str]:
 
 
 def _accepts(call: Any, names: tuple[str, ...]) -> bool:
-    """Whether `names` are the first positional parameters, and the others are optional."""
+    """Whether `names` are the first positional parameters, and the rest are optional."""
     parameters = list(inspect.signature(call).parameters.values())
     rest = parameters[len(names) :]
     return tuple(each.name for each in parameters[: len(names)]) == names and all(
@@ -294,7 +297,10 @@ def _instance_problems(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _instances(found: Mapping[str, Any], done: contextlib.ExitStack) -> dict[str, Any]:
-    """Create an object of each class that has `attributes`, without connecting or starting it."""
+    """Create an object of each class that has `attributes`.
+
+    The objects are neither connected nor started.
+    """
     client = found["KafkaNetClient"](bootstrap_servers="localhost:9092")
     done.callback(client.close)
     manager = client._manager

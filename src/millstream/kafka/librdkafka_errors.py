@@ -23,7 +23,7 @@ from millstream.kafka.user_permissions import (
     permission_advice,
 )
 
-#: Errors that librdkafka retries; they are only logged.
+#: Errors after which librdkafka retries; they are only logged.
 TRANSIENT: Final = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -47,7 +47,7 @@ TRANSIENT: Final = frozenset(
     }
 )
 
-#: The topic or partition does not exist, or has an illegal name.
+#: Errors that mean that the topic or partition does not exist, or has an illegal name.
 UNKNOWN_TOPIC: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -65,7 +65,7 @@ _RETRIED_CREATION: Final = TRANSIENT | {
     KafkaError.INVALID_REPLICATION_FACTOR,
 }
 
-#: The login was rejected, or the user lacks a permission.
+#: Errors that mean that the login was rejected, or that the user lacks a permission.
 ACCESS: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -81,7 +81,8 @@ ACCESS: Final = frozenset(
 #: happens when a token is about to expire. librdkafka reconnects.
 _LOGIN_TOO_SOON: Final = "Request not valid in current SASL state"
 
-#: The TLS alerts by which the peer rejects or requires our certificate (RFC 8446, 6.2).
+#: The TLS alerts with which the broker rejects or requires the client's certificate (RFC 8446,
+#: 6.2).
 _CERTIFICATE_ALERT: Final = re.compile(r"SSL alert number (4[2-68]|116)\b")
 
 
@@ -162,7 +163,10 @@ def login_error(error: KafkaError, settings: Mapping[str, Any]) -> StreamsError:
 
 
 def is_access_error(error: KafkaError) -> bool:
-    """Whether the client, the broker or an operation was rejected, so retries do not help."""
+    """Whether the client, the broker or an operation was rejected.
+
+    If so, retries do not help.
+    """
     if _LOGIN_TOO_SOON in error.str():
         return False
     return error.code() in ACCESS or _is_untrusted(error) or _is_certificate_rejected(error)
@@ -183,7 +187,8 @@ def _rejection(error: KafkaError) -> str:
         return (
             f"failed, because the broker's certificate is not trusted: {reason}. Set "
             "ssl.truststore.location (or ssl.ca.location) to a PEM file with the certificate of "
-            "the authority that signed it, and connect to a host name that is in the certificate"
+            "the authority that signed the broker's certificate, and connect to a host name that "
+            "is in the broker's certificate"
         )
     if _is_certificate_rejected(error):
         return (

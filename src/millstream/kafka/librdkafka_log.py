@@ -18,7 +18,7 @@ _INTERVAL_MS: Final = 30_000
 _TRACKED_MAX: Final = 200
 #: The variable parts of a message: thread names, times and addresses.
 _VARIABLE: Final = re.compile(r"\[thrd:[^\]]*\]|\d+")
-#: Usually temporary: the coordinator on a broker that has just started.
+#: A usually temporary problem: a broker that has just started is loading the coordinator's state.
 _TRANSIENT: Final = re.compile(r"Coordinator load in progress.*retrying")
 
 

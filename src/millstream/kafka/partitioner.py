@@ -9,7 +9,9 @@ from confluent_kafka import murmur2 as _murmur2_partition
 
 
 def partition_for(key: bytes, num_partitions: int) -> int:
-    """Return the partition of a serialized key, like the Java producer (`Utils.murmur2`).
+    """Return the partition of a serialized key, like the Java producer.
+
+    Java's function is `Utils.murmur2`.
 
     Example:
         >>> partition_for(b"foobar", 10)
@@ -19,7 +21,9 @@ def partition_for(key: bytes, num_partitions: int) -> int:
 
 
 def partitions_for(keys: Iterable[bytes], num_partitions: int) -> list[int]:
-    """Return the partition of each key: 0.06 us per key, instead of 0.15 us one by one.
+    """Return the partition of each key.
+
+    Takes 0.06 us per key, instead of 0.15 us with `partition_for`.
 
     Example:
         >>> partitions_for([b"foobar", b"21"], 10)

@@ -35,7 +35,10 @@ class Speedups(NamedTuple):
     def create(
         self, kind: Callable[..., _Client], settings: Mapping[str, Any]
     ) -> tuple[_Client, NativeClient]:
-        """Create a confluent-kafka client like `create_client`, and the extension's view of it."""
+        """Create a confluent-kafka client, and the extension's view of it.
+
+        Uses `create_client`, with the extension as an additional plugin.
+        """
         plugins = [path for path in (settings.get(_PLUGINS), self.plugin) if path]
         client = create_client(kind, {**settings, _PLUGINS: _SEPARATOR.join(plugins)})
         return client, self.attach(client)
@@ -44,7 +47,7 @@ class Speedups(NamedTuple):
 def chosen_speedups(setting: bool | None) -> Speedups | None:
     """Return the extension, or None to use Python.
 
-    The extension is optional if `setting` is None. If it is True, ConfigError is raised if the
+    The extension is optional if `setting` is None. Raises ConfigError if `setting` is True and the
     extension is not usable here.
     """
     if setting is False:

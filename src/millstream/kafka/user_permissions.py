@@ -1,4 +1,7 @@
-"""The permissions that an operation needs, and how to grant them, for error messages."""
+"""The permissions that an operation needs, and how to grant them.
+
+Error messages contain this information.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _INTERNAL: Final = ("-changelog", "-repartition")
 
 @dataclass(frozen=True)
 class Permission:
-    """The permission for one operation on one resource, with the terms of `kafka-acls`."""
+    """The permission for an operation on a resource, in the terms of `kafka-acls`."""
 
     operation: str
     #: topic, group, transactional-id or cluster.
@@ -64,7 +67,10 @@ NO_ACCESS_CONTEXT: Final = AccessContext()
 
 
 def missing_permission(code: int, topic: str | None, access: AccessContext) -> Permission | None:
-    """Return the permission whose lack caused a broker's error; None for other errors."""
+    """Return the missing permission that caused a broker's error.
+
+    Returns None for other errors.
+    """
     kind = _KINDS.get(code)
     if kind is None:
         return None
@@ -91,7 +97,7 @@ def permission_advice(permissions: Iterable[Permission], user: str) -> str:
             "its id: grant these with --resource-pattern-type prefixed"
         )
     lacking = ", ".join(map(str, missing))
-    return f"{subject} lacks {lacking}. Grant it, and start again: {commands}{more}."
+    return f"{subject} lacks {lacking}. Grant access, and start again: {commands}{more}."
 
 
 def user_of(settings: Mapping[str, Any]) -> str:

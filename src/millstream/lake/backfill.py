@@ -1,8 +1,8 @@
-"""Makes the rows of a lake table the history of a topic, so that one topology processes both.
+"""Makes the rows of a lake table the history of a topic.
 
-The rows become records of a separate topic. Both topics are partitioned in the same way, so that a
-task reads the same partition of both topics. A task always processes the record with the smallest
-timestamp first (KIP-353, KIP-695).
+One topology processes the history and the topic. The rows become records of a separate topic. Both
+topics are partitioned in the same way, so that a task reads the same partition of both topics. A
+task always processes the record with the smallest timestamp first (KIP-353, KIP-695).
 """
 
 from __future__ import annotations
@@ -68,12 +68,13 @@ def backfill(
     value: Serde[Any],
     config: StreamsConfig,
 ) -> Backfilled:
-    """Make the rows of a table the history of a topic, for an application that has not started.
+    """Make the rows of a table the history of a topic.
 
-    The table must have been written by `KStream.to_lake` from all records of the topic, without
-    changes to keys or values. Its rows become records of the topic `into`, ordered by timestamp
-    within each partition. For the application's group, the function commits the offsets of `topic`
-    after the last rows. The application reads both topics with `builder.stream([into, topic])`.
+    The history is for an application that has not started yet. The table must have been written by
+    `KStream.to_lake` from all records of the topic, without changes to keys or values. Its rows
+    become records of the topic `into`, ordered by timestamp within each partition. For the
+    application's group, the function commits the offsets of `topic` after the last rows. The
+    application reads both topics with `builder.stream([into, topic])`.
 
     The function may be called at each start of a program and after a crash. If the group has no
     committed offsets, the function recreates `into`; otherwise, it does nothing.

@@ -1,4 +1,7 @@
-"""Reads changelogs, and the positions of snapshots (the end offset of each partition)."""
+"""Reads changelogs, and the positions of snapshots.
+
+A position consists of the end offset of each partition.
+"""
 
 from __future__ import annotations
 
@@ -119,13 +122,19 @@ def _offsets_of(
 
 
 def as_json(topic: str, offsets: Offsets) -> str:
-    """Format a position as JSON: offsets by topic and partition, as in Spark's Kafka source."""
+    """Format a position as JSON.
+
+    The JSON contains offsets by topic and partition, as in Spark's Kafka source.
+    """
     partitions = {str(partition): offsets[partition] for partition in sorted(offsets)}
     return json.dumps({topic: partitions}, separators=(",", ":"))
 
 
 def from_json(text: str, topic: str, what: str) -> dict[int, int]:
-    """Parse a position, or raise a `ConfigError` in which the position is called `what`."""
+    """Parse a position.
+
+    Raises a `ConfigError`, in which the position is called `what`.
+    """
     try:
         position = json.loads(text)
         offsets = {int(partition): int(position[topic][partition]) for partition in position[topic]}
@@ -139,7 +148,10 @@ def from_json(text: str, topic: str, what: str) -> dict[int, int]:
 
 
 def parse_position(text: str, ends: Offsets, topic: str) -> dict[int, int]:
-    """Parse an earlier position; raise a `ConfigError` if it does not match the current topic."""
+    """Parse an earlier position.
+
+    Raises a `ConfigError` if the position does not match the current topic.
+    """
     offsets = from_json(text, topic, "The option position")
     if offsets.keys() != ends.keys():
         raise ConfigError(

@@ -42,7 +42,7 @@ PLAN: Final = "plan"
 
 
 class MillstreamDataSource(spark.DataSource):
-    """Reads a snapshot of a store in a batch query, and its changes in a streaming query.
+    """Reads a store: a snapshot in batch queries, its changes in streaming queries.
 
     The serdes in the options are imported with the driver's `module_path`.
     """
@@ -54,7 +54,9 @@ class MillstreamDataSource(spark.DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return the schema of the store's rows, with the position in the first column's metadata.
+        """Return the schema of the store's rows.
+
+        The metadata of the first column contains the position.
 
         Called once, when the DataFrame is created. This call determines the position, so that each
         action on the DataFrame reads the same snapshot.

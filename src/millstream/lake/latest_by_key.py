@@ -71,7 +71,10 @@ class LatestByKey:
             self.merge()
 
     def tables(self) -> Iterator[Any]:
-        """Yield the last records as tables of `RECORDS`. Each key is in exactly one table."""
+        """Yield the last records as tables of `RECORDS`.
+
+        Each key is in exactly one table.
+        """
         self.merge()
         if self._spilled is None:
             yield self._kept
@@ -87,7 +90,10 @@ class LatestByKey:
             self._spilled.close()
 
     def merge(self) -> None:
-        """Merge pending records into the kept records; spill the result if it exceeds the limit."""
+        """Merge pending records into the kept records.
+
+        The result is spilled if it exceeds the limit.
+        """
         if not self._pending:
             return
         pending = _last_rows(pa.Table.from_batches(self._pending, RECORDS))
@@ -149,7 +155,10 @@ def _last_rows(table: Any) -> Any:
 
 
 class _SpillFiles:
-    """The files of spilled records. All records of a key are in one file, in write order."""
+    """The files of spilled records.
+
+    All records of a key are in one file, in write order.
+    """
 
     def __init__(self, folder: str | None, suffix_bytes: int) -> None:
         self._end = -suffix_bytes or None

@@ -141,10 +141,10 @@ def _serde(given: Mapping[str, str], option: str) -> Serde[Any]:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
-            f"The option {option} is {name!r}, which cannot be imported in the process in which "
-            f"Spark plans the query: {error}. This process has the sys.path that the driver had "
-            "when it called millstream.lake.register(spark), but no objects from a notebook or the "
-            "main program. Move the serde to an importable module, or pass it to "
+            f"The option {option} is {name!r}, but the process that plans the query cannot import "
+            f"it: {error}. This process has the sys.path that the driver had when it called "
+            "millstream.lake.register(spark), but no objects from a notebook or the main program. "
+            "Move the serde to an importable module, or pass it to "
             "millstream.lake.read_store()."
         ) from error
     if not isinstance(found, Serde):
@@ -222,8 +222,8 @@ def _read_file(path: str) -> dict[str, Any]:
         lines = Path(path).read_text().splitlines()
     except OSError as error:
         raise ConfigError(
-            f"The option properties is {path!r}, which cannot be read in the process in which "
-            f"Spark plans the query: {error}."
+            f"The option properties is {path!r}, but the process that plans the query cannot read "
+            f"this file: {error}."
         ) from error
     pairs = (line.partition("=") for line in map(str.strip, lines) if line and line[0] not in "#!")
     return {name.strip(): value.strip() for name, _, value in pairs}

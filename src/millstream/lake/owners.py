@@ -1,4 +1,7 @@
-"""Reads stores from the tasks that own their partitions, in the application's driver."""
+"""Reads stores from the tasks that own their partitions.
+
+The application's driver queries the tasks.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ _BATCH_ROWS: Final = 10_000
 
 
 class _StoreEntry(NamedTuple):
-    """An entry of a store. The partition is None if all partitions are queried together."""
+    """An entry of a store.
+
+    The partition is None if all partitions are queried together.
+    """
 
     partition: int | None
     key: Any
@@ -43,7 +49,9 @@ class _StoreEntry(NamedTuple):
 def query_owners(
     spark: SparkSession, table: StoreTable, queries: StateQueries, *, is_global: bool
 ) -> DataFrame:
-    """Query the owners of a store and return its rows, which must fit into the driver's memory.
+    """Query the owners of a store and return its rows.
+
+    The rows must fit into the driver's memory.
 
     Raises:
         UnsupportedOperationError: the store is versioned, and can only be queried by key.

@@ -64,7 +64,7 @@ def register(spark: SparkSession) -> None:
             "to which settings cannot be passed confidentially. Use a classic SparkSession "
             "(spark.master instead of spark.remote)."
         )
-    # Spark stores the Python executable of a data source when it is registered.
+    # Spark stores the path of the Python executable when the data source is registered.
     use_driver_python(spark)
     spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(with_module_path(module_path()))
@@ -153,10 +153,10 @@ def read_store(
     partitioned: bool = True,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> DataFrame:
-    """Return a snapshot of a store from its changelog. The application need not be running.
+    """Return a snapshot of a store from its changelog.
 
-    This call determines the position of the snapshot, which is the end offset of each partition,
-    without open transactions.
+    The application does not need to be running. This call determines the position of the snapshot,
+    which is the end offset of each partition, without open transactions.
 
     Args:
         config: the `application_id` and the settings for connecting to the cluster. The settings
@@ -211,10 +211,11 @@ def read_changes(
     topic: str | None = None,
     starting_offsets: str = "earliest",
 ) -> DataFrame:
-    """Return a streaming DataFrame of a store's changes, with a row per changelog record.
+    """Return a streaming DataFrame of a store's changes.
 
-    A row without a value is a deletion. The rows of a partition are ordered by `offset`. Records
-    that compaction has removed from the changelog are not included.
+    The DataFrame has a row per changelog record. A row without a value is a deletion. The rows of a
+    partition are ordered by `offset`. Records that compaction has removed from the changelog are
+    not included.
 
     Args:
         config: the settings, as for `read_store`.
@@ -316,7 +317,7 @@ def store_dataframe(
         position=position,
         as_of_ms=None if as_of is None else time_ms_of(as_of),
         history=history,
-        # The topic of a global table need not be partitioned by key.
+        # The topic of a global table is not necessarily partitioned by key.
         is_partitioned=store not in topology.global_stores,
     )
     return load(session(), plan)
@@ -329,7 +330,10 @@ def changes_dataframe(
     store: str,
     starting_offsets: str,
 ) -> DataFrame:
-    """Return a streaming DataFrame of a store's changes; see `KafkaStreams.changes_dataframe`."""
+    """Return a streaming DataFrame of a store's changes.
+
+    See `KafkaStreams.changes_dataframe`.
+    """
     table = table_of(topology, config, store)
     check_is_logged(topology, store)
     plan = ReadPlan(config, table, starting_offsets=starting_offsets)

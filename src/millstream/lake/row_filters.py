@@ -1,4 +1,4 @@
-"""Filter pushdown, which restricts reading to the keys and windows in a query's filters.
+"""Filter pushdown: reads only the keys and windows in a query's filters.
 
 Spark evaluates the filters again, so a pushed filter may keep too many rows, but never too few.
 """
@@ -115,7 +115,8 @@ def _restrict(row_filter: RowFilter, each: spark.Filter, table: StoreTable) -> R
     if not isinstance(time, datetime):
         return row_filter
     bounds = row_filter.starts if column == ("window_start",) else row_filter.ends
-    # Filters have microseconds, but windows have milliseconds. Rounding keeps all matches.
+    # Filters are precise to the microsecond, windows to the millisecond. Rounding down keeps all
+    # matches.
     time_ms = ms_of_time(time if time.tzinfo is not None else time.astimezone(UTC))
     if isinstance(each, spark.EqualTo | spark.GreaterThan | spark.GreaterThanOrEqual):
         bounds = bounds.and_from(time_ms)

@@ -1,4 +1,6 @@
-"""Converts changelog records to rows, and defines the columns for each kind of store.
+"""Converts changelog records to rows.
+
+Also defines the columns for each kind of store:
 
 | store | columns |
 | --- | --- |
@@ -6,8 +8,8 @@
 | window, session | `key`, `window_start`, `window_end`, `value`, `timestamp` |
 | versioned | `key`, `value`, `valid_from`, `valid_to` |
 
-All of them have the additional columns `partition` and `offset`, which are the position of the
-row's last record in the changelog.
+The rows of all stores also have the columns `partition` and `offset`: the position of the row's
+last record in the changelog.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ class StoreRowConverter:
         self.schema: Any = pa.schema([(name, types.get(name, _TIMESTAMP)) for name in names])
 
     def batches(self, records: Any, partition: int) -> Iterator[Any]:
-        """Yield the rows for a table of records, which has `valid_to` for a versioned store."""
+        """Yield the rows for a table of records.
+
+        For a versioned store, the table has the column `valid_to`.
+        """
         for batch in records.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS):
             if batch.num_rows:
                 yield self._rows(batch, partition)
@@ -89,7 +94,10 @@ def timestamps(times: Any) -> Any:
 
 
 def times_of(keys: Any, table: StoreTable) -> Any:
-    """Return the times that determine when stored keys expire: window starts or session ends."""
+    """Return the times that determine when stored keys expire.
+
+    These are window starts or session ends.
+    """
     return _int64(keys, -table.suffix_bytes, _INT64_BYTES - table.suffix_bytes)
 
 

@@ -1,4 +1,7 @@
-"""Describes stores as tables, with topics, serdes and times, and plans how to read them."""
+"""Describes stores as tables, with topics, serdes and times.
+
+Also plans how to read the tables.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,13 @@ SHAPES: Final[tuple[StoreShape, ...]] = ("key-value", "window", "session", "vers
 
 @dataclass(frozen=True)
 class StoreTimes:
-    """The time settings of a store, in milliseconds. The store's kind determines which apply."""
+    """The time settings of a store, in milliseconds.
+
+    The store's kind determines which settings apply.
+    """
 
     window_size_ms: int = 0
-    #: How far before stream time a window's start or a session's end may be.
+    #: The maximum time by which a window's start or a session's end may precede stream time.
     lookback_ms: int = 0
     #: The history retention of a versioned store.
     history_ms: int = 0
@@ -62,7 +68,7 @@ class StoreTable:
 
 
 def lookback_of(retention_ms: int, *, last_millisecond: bool = False) -> int:
-    """Return how far before stream time a store still has entries.
+    """Return the maximum time by which a store's entries precede stream time.
 
     With `last_millisecond`, the bound is inclusive, as in persistent time-ordered window stores.
     """
@@ -136,7 +142,7 @@ def _times_of(builder: StoreBuilder) -> StoreTimes:
     return StoreTimes()
 
 
-#: The default memory limit of a task for last records.
+#: The default memory limit of a task for the last records of a partition.
 DEFAULT_MEMORY_BYTES: Final = 512 * 1024 * 1024
 
 

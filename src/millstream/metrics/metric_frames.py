@@ -84,7 +84,7 @@ class FrameWriter:
 
 
 class _Snapshot(NamedTuple):
-    """Immutable, so that any thread can read it."""
+    """The metrics after one frame. Immutable, so that any thread can read them."""
 
     keys: list[MetricKey]
     values: list[float | str]

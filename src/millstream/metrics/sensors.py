@@ -13,7 +13,10 @@ _NO_MAXIMUM: Final = float("-inf")
 
 
 class SampleWindows(NamedTuple):
-    """`metrics.num.samples` and `metrics.sample.window.ms`, for rates, averages and extremes."""
+    """The windows of rates, averages and extremes.
+
+    The fields are `metrics.num.samples` and `metrics.sample.window.ms`.
+    """
 
     num_samples: int = 2
     sample_ms: int = 30_000
@@ -75,7 +78,7 @@ class Sensor:
             sample.maximum = maximum
 
     def record_shared(self, now_ms: int, count: int, total: float) -> None:
-        """Record several events with one measurement, which is divided equally among them.
+        """Record several events with one measurement, divided equally among them.
 
         With a `count` of 0, only the total increases.
         """

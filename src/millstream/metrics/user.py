@@ -184,9 +184,10 @@ class ContextMetrics(Mapping[MetricName, float]):
         level: RecordingLevel = RecordingLevel.INFO,
         **labels: str,
     ) -> UserSensor:
-        """Add a sensor with `<operation>-rate` (records per second) and `<operation>-total`.
+        """Add a sensor with `<operation>-rate` and `<operation>-total`.
 
-        The metrics are in the group `stream-<scope>-metrics` with the label `<scope>-id`.
+        The rate is in records per second. The metrics are in the group `stream-<scope>-metrics`
+        with the label `<scope>-id`.
 
         Args:
             scope: the kind of the entity, such as `processor`.
@@ -215,9 +216,10 @@ class ContextMetrics(Mapping[MetricName, float]):
         level: RecordingLevel = RecordingLevel.INFO,
         **labels: str,
     ) -> UserSensor:
-        """Add a sensor with `<operation>-rate`, `-total`, `-latency-avg` and `-latency-max`.
+        """Add a sensor with a rate, a total, and the average and maximum latency.
 
-        Like `add_rate_total_sensor`, but recorded values are latencies.
+        The metrics are `<operation>-rate`, `-total`, `-latency-avg` and `-latency-max`. Like
+        `add_rate_total_sensor`, but recorded values are latencies.
 
         Example:
             >>> metrics = MockProcessorContext().metrics

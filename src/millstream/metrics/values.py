@@ -123,7 +123,7 @@ class Metrics(Sequence[Metric]):
         return float(max(values, default=0) if name.endswith(".max") else sum(values))
 
 
-#: Metrics with a counter's name in Kafka Streams that may decrease.
+#: Metrics that may decrease, although Kafka Streams names them like counters.
 _NOT_COUNTERS: Final = frozenset({"restore-remaining-records-total", "cache-size-bytes-total"})
 
 

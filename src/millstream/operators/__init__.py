@@ -1,4 +1,6 @@
-"""Operators, which execute the nodes of a topology: they process and emit batches of records.
+"""Operators, which execute the nodes of a topology.
+
+They process and emit batches of records.
 
 An operator belongs to one task and receives the records of its node in Kafka Streams' depth-first
 order. It never accesses Kafka, Spark or the system clock. `runtime.task.compile_operator` creates
@@ -22,5 +24,5 @@ process.
   (`value_getter`). `joins`: joins of streams and tables. With a record cache, these operators work
   on cached objects; without one, they read, write and log every update.
 - `concurrent`: operators that emit their results later.
-- `origin_header` adds a header with its origin to each record that is written to the lake.
+- `origin_header` adds a header with the record's origin to records that are written to the lake.
 """

@@ -1,4 +1,7 @@
-"""Arrow batches: conversion of records, and the operator of `map_batches` for plain functions."""
+"""Conversion of records to Arrow batches, and the operator of `map_batches`.
+
+The operator calls plain functions, not `async` functions.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ KEY: Final = "key"
 TIMESTAMP: Final = "timestamp"
 #: The column of values without fields.
 VALUE: Final = "value"
-#: Units of NumPy times that are finer than Python's.
+#: Units of NumPy times that are finer than the microseconds of Python's times.
 _FINE_TIME_UNITS: Final = ("[ns]", "[ps]", "[fs]", "[as]")
 
 
 def import_pyarrow(what: str) -> Any:
-    """Import pyarrow on demand, because it takes 30 MB and 100 ms.
+    """Import pyarrow on demand, because the import takes 30 MB and 100 ms.
 
     Raises:
         ImportError: pyarrow is not installed; the message says how to install it.
@@ -42,7 +45,7 @@ def import_pyarrow(what: str) -> Any:
 
 
 class ArrowFormat:
-    """Converts records to a `pyarrow.RecordBatch`, and a function's result to new values.
+    """Converts records to a `pyarrow.RecordBatch`, and function results to values.
 
     Values that are mappings, dataclasses or msgspec structs have a column for each field; other
     values form the column `value`. Records without a value are excluded.
@@ -68,8 +71,8 @@ class ArrowFormat:
 
         Raises:
             TypeError: the values are of different types.
-            ValueError: Arrow has no type for the values, they do not match the schema, or there
-                would be no columns.
+            ValueError: Arrow has no type for the values, the values do not match the schema, or
+                there would be no columns.
         """
         with_value = [index for index, value in enumerate(batch.values) if value is not None]
         if len(with_value) < len(batch):
@@ -88,7 +91,9 @@ class ArrowFormat:
         return self._arrow.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def values(self, result: Any, count: int) -> list[Any]:
-        """Convert the result of a function to values: dicts of the columns, or single values.
+        """Convert the result of a function to values.
+
+        The values are dicts of the columns, or single values.
 
         Args:
             result: a `pyarrow` batch, table or array; the equivalents of other packages, such as a
@@ -218,7 +223,7 @@ class ArrowFormat:
 def with_results(
     batch: Batch, results: Sequence[Any] | Exception, failed: Callable[[int, Exception], None]
 ) -> tuple[Batch, list[int]]:
-    """Return the records with their new values, and the indices of the failed records.
+    """Return the records with new values, and the indices of the failed records.
 
     Args:
         results: the new values of the records that have a value, or the error of the whole batch.
@@ -294,7 +299,10 @@ def _check_str(names: Iterable[Any], what: str) -> None:
 
 
 def _to_microseconds(array: Any) -> Any:
-    """Convert NumPy times finer than microseconds, which `tolist` would turn into integers."""
+    """Convert NumPy times finer than microseconds.
+
+    `tolist` would turn them into integers.
+    """
     kind = array.dtype
     if getattr(kind, "kind", "") not in ("M", "m") or not kind.str.endswith(_FINE_TIME_UNITS):
         return array
@@ -333,7 +341,7 @@ def _as_dict(value: Any) -> Any:
 
 
 class MapBatchesOperator(Operator):
-    """Replaces each value with the result of a function of Arrow batches."""
+    """Replaces values with the results of a function that takes Arrow batches."""
 
     def __init__(
         self, function: Callable[[Any], Any], arrow: ArrowFormat, max_records: int

@@ -14,19 +14,19 @@ from millstream.record import TaskId
 
 
 class Output(Protocol):
-    """The edges to a node's children, which receive the batches that its operator emits."""
+    """The edges to a node's children, which receive the batches of its operator."""
 
     @property
     def children(self) -> Collection[str]:
-        """In the order in which they were attached."""
+        """The child nodes, in the order in which they were attached."""
 
     @property
     def immediate(self) -> bool:
-        """Whether a child that shares a store with the node processes records immediately."""
+        """Whether a child that shares the node's store processes records immediately."""
 
     @property
     def ordered(self) -> bool:
-        """Whether batches must carry depth-first positions, because paths meet again."""
+        """Whether batches must have depth-first positions, because paths meet again."""
 
     def emit(self, batch: Batch) -> None:
         """Pass a batch to all children, in the order in which they were attached."""
@@ -53,11 +53,11 @@ class OperatorContext(Protocol):
 
     @property
     def task(self) -> TaskContext:
-        """The current record and time, and schedules."""
+        """The services of the task: current record, stream time, schedules and commits."""
 
     @property
     def output(self) -> Output:
-        """The node's output, for records emitted outside of `process`, for example in a flush."""
+        """The node's output for records emitted outside of `process`, as in a flush."""
 
     @property
     def metrics(self) -> MetricsScope: ...
@@ -67,10 +67,10 @@ class OperatorContext(Protocol):
         """Whether records for which user code fails may be dropped."""
 
     def store(self, name: str) -> Any:
-        """Return the operator interface of a store that is connected to the node or global."""
+        """Return the operator interface of a global store or one connected to the node."""
 
     def typed_store(self, name: str) -> Any:
-        """Return the processor interface of the same store, for example a `KeyValueStore`.
+        """Return the store's processor interface, for example a `KeyValueStore`.
 
         Global stores are read-only, except for the processors that fill them.
 
@@ -99,7 +99,7 @@ class OperatorGroup(Protocol):
     def run(self, waiting: Mapping[str, Batch], outputs: Mapping[str, Output]) -> None:
         """Process all waiting batches, with the same results as record by record.
 
-        The batches are given by node, and their records have depth-first positions.
+        Both mappings are keyed by node. The waiting records have depth-first positions.
         """
 
 
@@ -122,7 +122,7 @@ class Operator:
 
     @property
     def cached_store(self) -> str | None:
-        """The store whose cache holds back results of this operator; None without a cache.
+        """The store whose cache holds back this operator's results; None if uncached.
 
         If several operators share the store, flushing any of them emits the results of all.
         """
@@ -137,7 +137,10 @@ class Operator:
         return False
 
     def init(self, context: OperatorContext) -> None:
-        """Initialize the operator. Called before the first batch, with open and restored stores."""
+        """Initialize the operator.
+
+        Called before the first batch, with open and restored stores.
+        """
         self.context = context
 
     def process(self, batch: Batch, output: Output) -> None:
@@ -145,9 +148,10 @@ class Operator:
         raise NotImplementedError
 
     def group(self, members: Mapping[str, Operator]) -> OperatorGroup | None:
-        """Return the group of all operators with common stores; None to process single records.
+        """Return the group of the operators that share stores.
 
-        `members` contains these operators by node, including this one.
+        Returns None to process single records. `members` contains all of these operators by node,
+        including this one.
         """
         return None
 

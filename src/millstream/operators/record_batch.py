@@ -24,7 +24,7 @@ class Origin:
     """The positions of the input records of a batch: columns indexed by row.
 
     Args:
-        places: the topic partition of each row, or of all rows; None for a punctuation.
+        places: the topic partition of each row, or one for all rows; None for a punctuation.
         headers: the headers of each row; None if no row has headers, which is the usual case and
             saves a list per operator.
         stream_times: returns the stream time of the task at each row. None if the rows are not
@@ -91,7 +91,7 @@ class Batch:
     #: On the edge of a table, the values that the new ones replace, if needed downstream.
     old_values: list[Any] | None = None
     #: On the edge of a table, whether each new value is the latest of its key. None if all are;
-    #: only versioned tables emit others.
+    #: only versioned tables emit older values.
     is_latest: list[bool] | None = None
 
     def __len__(self) -> int:
@@ -199,7 +199,7 @@ class Batch:
         return None if headers is None else [headers[row] for row in self.rows]
 
     def input_positions(self) -> tuple[Iterable[TopicPartition | None], Iterable[int]]:
-        """Return topic partition and offset of each record's input record, as two columns."""
+        """Return the topic partitions and offsets of the input records, as two columns."""
         origin, rows = self.origin, self.rows
         if isinstance(rows, range):
             # No record was dropped or multiplied.
@@ -214,7 +214,7 @@ class Batch:
 def has_none(column: Iterable[Any]) -> bool:
     """Return whether a column contains None. Takes 15 ns per element.
 
-    Compares by identity, because a NumPy array compared with None by equality is not a boolean.
+    Compares by identity, because comparing a NumPy array with None by equality returns an array.
     """
     return any(map(is_, column, repeat(None)))
 

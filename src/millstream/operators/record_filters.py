@@ -32,7 +32,7 @@ def with_keys_and_values(batch: Batch, context: OperatorContext) -> Batch:
 
 
 def latest_changes(batch: Batch, context: OperatorContext) -> Batch:
-    """Return the changes of a versioned table that are the latest of their keys (KIP-914)."""
+    """Return a versioned table's changes that are the latest of their keys (KIP-914)."""
     newest = batch.is_latest
     if newest is None or all(newest):
         return batch

@@ -57,7 +57,7 @@ class ResultRecords:
         )
 
     def _positions(self) -> list[Order] | None:
-        """Return depth-first positions: that of the record, followed by the index of the result."""
+        """Return depth-first positions: the record's, followed by the result's index."""
         order = self.batch.order
         if order is None:
             return None
@@ -71,7 +71,7 @@ class ResultRecords:
 
 
 def emit_flushed(changes: FlushedChanges | None, output: Output, after: Order = ()) -> None:
-    """Emit flushed changes as records, each with the position of the last input record.
+    """Emit flushed changes, each with the position of the record that caused it.
 
     Args:
         after: the depth-first position of the record that caused the eviction; empty for a flush.
@@ -94,7 +94,10 @@ def emit_flushed(changes: FlushedChanges | None, output: Output, after: Order = 
 
 
 class ReleasedRecords:
-    """Collects records released from a buffer, each with the position of its own input record."""
+    """Collects records released from a buffer.
+
+    Each one has the position of its own input record.
+    """
 
     def __init__(self, *, with_old_values: bool = False) -> None:
         self._with_old_values = with_old_values
@@ -110,7 +113,7 @@ class ReleasedRecords:
         after: Order | None,
         old_value: Any = None,
     ) -> None:
-        """Add a record. `after` is the position of the record that caused the release."""
+        """Add a record that the record with depth-first position `after` released."""
         if after is not None:
             self._number = self._number + 1 if after is self._after else 0
             self._after = after
@@ -161,9 +164,9 @@ class StoredVersions:
         self._latest: list[bool] = []
 
     def add(self, index: int, value: Any, old_value: Any, timestamp: int, valid_to: int) -> None:
-        """Add a version, unless the store has rejected it because it is older than the history.
+        """Add a version, unless the store has rejected it as older than its history.
 
-        `valid_to` is the result of the store.
+        `valid_to` is the value that the `put` of the store returned.
         """
         if valid_to == NOT_PUT:
             return
@@ -174,7 +177,7 @@ class StoredVersions:
         self._latest.append(valid_to == VALID_TO_UNDEFINED)
 
     def emit(self, output: Output, send_old_values: bool) -> None:
-        """Emit the changes, with a flag for each that is True if it is the latest of its key."""
+        """Emit the changes, each with a flag for whether it is the latest of its key."""
         if not self._kept:
             return
         batch = self._batch
@@ -186,7 +189,8 @@ class StoredVersions:
         output.emit(changes)
 
 
-#: Kafka Streams' internal settings, in milliseconds. `TopologyTestDriver` sets both to 0.
+#: Internal settings of Kafka Streams: the minimum times, in milliseconds, between two searches for
+#: closed windows and for unmatched records of joins. `TopologyTestDriver` sets both to 0.
 WINDOW_CLOSE_INTERVAL: Final = "__emit.interval.ms.kstreams.windowed.aggregation__"
 OUTER_JOIN_INTERVAL: Final = "__emit.interval.ms.kstreams.outer.join.spurious.results.fix__"
 
@@ -194,5 +198,8 @@ _DEFAULT_MS: Final = 1_000
 
 
 def emit_interval_ms(config: StreamsConfig, setting: str) -> int:
-    """Return the minimum wall-clock time between two searches, from one of the settings above."""
+    """Return the minimum wall-clock time between searches.
+
+    `setting` is one of the settings above.
+    """
     return int(config.extra.get(setting, _DEFAULT_MS))

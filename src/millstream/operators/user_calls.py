@@ -1,4 +1,4 @@
-"""Calls of user functions and serdes for each record of a batch: failures and interruption."""
+"""Calls of user functions and serdes per record, with failures and interruption."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def call_each(
     batch: Batch,
     failure_handler: FailureHandler,
 ) -> tuple[list[Any], Batch]:
-    """Call a function for each record. Returns the results, and the records that have one.
+    """Call a function for each record.
 
-    If the function raises for a record, the processing exception handler is called. If the handler
-    continues, only that record is dropped. The function is never called twice for a record.
+    Returns the results, and the records with a result. If the function raises for a record, the
+    processing exception handler is called. If the handler continues, only that record is dropped.
+    The function is never called twice for a record.
 
     Raises:
         ProcessingError: the function raised, and the handler returned FAIL.
@@ -66,10 +67,10 @@ def serialize_each(
     objects: list[Any],
     failed: Callable[[int, BatchSerializationError], None],
 ) -> tuple[list[Any], list[bool] | None]:
-    """Serialize objects. Returns the data, and whether each object has data; None if all do.
+    """Serialize objects, and drop those that cannot be serialized.
 
-    Only objects that cannot be serialized are dropped. No object is serialized twice. `failed`
-    may raise.
+    Returns the data, and a list of whether each object was serialized, or None if all were. No
+    object is serialized twice. `failed` may raise.
     """
     try:
         return serialize_many(objects), None
@@ -94,7 +95,10 @@ def serialize_each(
 def _without_coroutines(
     results: list[Any], batch: Batch, failure_handler: FailureHandler
 ) -> tuple[list[Any], Batch]:
-    """Return the results. If the first one is a coroutine, all coroutines count as failures."""
+    """Return the results.
+
+    If the first one is a coroutine, all coroutines count as failures.
+    """
     # Only the first result is checked, at 140 ns per batch. Later coroutines are values that no
     # serde accepts.
     if results and is_unawaited(results[0]):
@@ -111,15 +115,16 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class BatchInterruptedError(BaseException):
-    """The batch has taken too long, so the functions of its nodes are no longer called.
+    """Raised to stop a batch that has taken too long.
 
-    Not an `Exception`, so that exception handlers and most user code do not catch it. If user code
-    catches it, for example with a bare `except:` around `forward()`, `TimeLimits` raises it again.
+    The functions of its nodes are no longer called. Not an `Exception`, so that exception handlers
+    and most user code do not catch it. If user code catches it, for example with a bare `except:`
+    around `forward()`, `TimeLimits` raises it again.
     """
 
 
 class _InterruptibleFunction(NamedTuple):
-    """A user function wrapped in a `partial`, and the original state of the `partial`."""
+    """A user function wrapped in a `partial`, and the `partial`'s original state."""
 
     call: partial[Any]
     state: tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""Exception handlers: decisions about records that cannot be read, processed or written.
+"""Exception handlers for records that cannot be read, processed or written.
 
 A handler is a callable `(context, record, error)` that returns a `HandlerResponse`, optionally with
 records for a dead-letter queue. Semantics: Kafka Streams' DeserializationExceptionHandler,
@@ -43,8 +43,8 @@ class HandlerResponse(enum.Enum):
     FAIL = "fail"
     #: Drop the record and continue.
     CONTINUE = "continue"
-    #: Repeat the work since the last commit. Only valid for a record that Kafka rejected with a
-    #: `retriable` error; otherwise, treated as FAIL.
+    #: Repeat the work since the last commit. This response is only valid for a record that Kafka
+    #: rejected with a `retriable` error; in other cases, it is treated as FAIL.
     RETRY = "retry"
 
     def with_dead_letters(self, *letters: DeadLetter) -> HandlerDecision:
@@ -94,7 +94,7 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
-    """A record to be written to a topic, as passed to the production exception handler.
+    """A record to be written, as passed to the production exception handler.
 
     Args:
         topic: the destination topic.
@@ -122,7 +122,7 @@ class SinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class ErrorContext:
-    """The location of an error: the position of the input record, and the node that failed.
+    """The location of an error: the input record's position and the node that failed.
 
     `source_key` and `source_value` are the serialized key and value of the input record. They are
     None if the input record is no longer available: in a punctuation, and downstream of a store
@@ -206,10 +206,10 @@ class DeadLetter:
 
     @classmethod
     def of(cls, context: ErrorContext, error: Exception, topic: str) -> DeadLetter:
-        """Create a dead letter from the input record, with headers that describe the error.
+        """Create a dead letter from the input record.
 
-        The built-in handlers send such dead letters to `errors_dead_letter_queue_topic_name`
-        (KIP-1034).
+        Its headers describe the error. The built-in handlers send such dead letters to
+        `errors_dead_letter_queue_topic_name` (KIP-1034).
 
         Example:
             >>> letter = DeadLetter.of(context, ValueError("not a click"), "not-understood")
@@ -235,7 +235,9 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class HandlerDecision:
-    """A handler's response with dead letters; see `HandlerResponse.with_dead_letters`.
+    """A handler's response with dead letters.
+
+    See `HandlerResponse.with_dead_letters`.
 
     Example:
         >>> HandlerResponse.CONTINUE.with_dead_letters().response
@@ -263,7 +265,7 @@ def _name_of(error: BaseException) -> str:
 
 
 class LogAndFailExceptionHandler:
-    """The default handler: stops the thread if a record cannot be deserialized.
+    """The default deserialization exception handler, which stops the thread.
 
     Example:
         >>> LogAndFailExceptionHandler()(context, record, ValueError("not a click"))
@@ -300,7 +302,7 @@ class LogAndContinueExceptionHandler:
 
 
 class LogAndFailProcessingExceptionHandler:
-    """The default handler: stops the thread if user code raises an exception.
+    """The default processing exception handler, which stops the thread.
 
     Example:
         >>> record = Record("ann", 0, 1_000)
@@ -343,9 +345,10 @@ class LogAndContinueProcessingExceptionHandler:
 
 
 class DefaultProductionExceptionHandler:
-    """The default handler: retries after retriable errors, and otherwise stops the thread.
+    """The default production exception handler.
 
-    A retry repeats the work since the last commit. Kafka Streams' class of the same name.
+    It retries after retriable errors, and otherwise stops the thread. A retry repeats the work
+    since the last commit. Kafka Streams' class of the same name.
 
     Example:
         >>> record = SinkRecord("out", None, 1_000, (), b"ann", b"x" * 2_000_000)

@@ -1,6 +1,7 @@
-"""The base classes of the Processor API, for user code that processes single records.
+"""The base classes of the Processor API.
 
-Semantics: Kafka Streams' `org.apache.kafka.streams.processor.api` (KIP-478, KIP-820).
+User code extends them to process single records. Semantics: Kafka Streams'
+`org.apache.kafka.streams.processor.api` (KIP-478, KIP-820).
 """
 
 from __future__ import annotations
@@ -52,10 +53,13 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
             raise _no_attribute(self, name)
 
     def init(self, context: ProcessorContext[KOut, VOut]) -> None:
-        """Initialize the processor. Called before the first record; an error stops the thread.
+        """Initialize the processor.
+
+        Called before the first record. An error stops the thread.
 
         Args:
-            context: provides access to stores, time and children; the same object until `close`.
+            context: provides access to stores, time and children. The processor can use this object
+                until `close`.
 
         Example:
             >>> class Count(Processor[str, str, str, int]):
@@ -84,7 +88,9 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
         raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
 
     def close(self) -> None:
-        """Release resources when the task ends. Stores can still be used, but not `forward`.
+        """Release resources when the task ends.
+
+        Stores can still be used, but not `forward`.
 
         Example:
             >>> class Announce(Processor[str, str, str, str]):
@@ -102,7 +108,9 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
 
 
 class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
-    """A processor that does not change keys, so that its output needs no repartitioning.
+    """A processor that does not change keys.
+
+    Its output therefore needs no repartitioning.
 
     Attributes:
         context: the context that `init` stores. A subclass that overrides `init` must call
@@ -128,10 +136,13 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
             raise _no_attribute(self, name)
 
     def init(self, context: FixedKeyProcessorContext[KIn, VOut]) -> None:
-        """Initialize the processor. Called before the first record; an error stops the thread.
+        """Initialize the processor.
+
+        Called before the first record. An error stops the thread.
 
         Args:
-            context: provides access to stores, time and children; the same object until `close`.
+            context: provides access to stores, time and children. The processor can use this object
+                until `close`.
 
         Example:
             >>> class Number(FixedKeyProcessor[str, str, str]):
@@ -160,7 +171,9 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
         raise NotImplementedError(f"{type(self).__qualname__} must define process(record).")
 
     def close(self) -> None:
-        """Release resources when the task ends. Stores can still be used, but not `forward`.
+        """Release resources when the task ends.
+
+        Stores can still be used, but not `forward`.
 
         Example:
             >>> class Sum(FixedKeyProcessor[str, int, int]):

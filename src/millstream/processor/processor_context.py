@@ -50,13 +50,16 @@ class ProcessingContext(Protocol):
 
     @property
     def metrics(self) -> ContextMetrics:
-        """The metrics of this task, to which user code can add its own; see `ContextMetrics`."""
+        """The metrics of this task, to which user code can add its own.
+
+        See `ContextMetrics`.
+        """
 
     def record_metadata(self) -> RecordMetadata | None:
         """Return the topic, partition and offset of the input record.
 
-        During a cache flush, they are those of the record that made the change. In a punctuator,
-        the topic is None, and the partition and offset are -1.
+        During a cache flush, the values are those of the record that made the change. In a
+        punctuator, the topic is None, and the partition and offset are -1.
 
         Returns:
             The metadata; None while no record is being processed, for example in `init`.
@@ -113,7 +116,7 @@ class ProcessingContext(Protocol):
     def get_state_store(self, name: str) -> Any:
         """Return a store, which must only be used by this processor in this task.
 
-        Global stores need not be connected, but are read-only.
+        Global stores do not need to be connected, but are read-only.
 
         Args:
             name: the name of a store that is connected to the processor, or of a global store.
@@ -232,7 +235,9 @@ class ProcessorContext(ProcessingContext, Protocol[KForward, VForward]):
 
 
 class FixedKeyProcessorContext(ProcessingContext, Protocol[KForward, VForward]):
-    """The context of a `FixedKeyProcessor` (Kafka Streams' `FixedKeyProcessorContext`).
+    """The context of a `FixedKeyProcessor`.
+
+    Kafka Streams' `FixedKeyProcessorContext`.
 
     Example:
         >>> class Shout(FixedKeyProcessor[str, str, str]):

@@ -49,7 +49,9 @@ class Cancellable(Protocol):
     """
 
     def cancel(self) -> None:
-        """Stop calling the punctuator. Can be called repeatedly, and by the punctuator itself.
+        """Stop calling the punctuator.
+
+        Can be called repeatedly, and by the punctuator itself.
 
         Example:
             >>> class Once(Processor[str, str, str, str]):

@@ -1,4 +1,4 @@
-"""The context that the nodes of one task share: the current record, time and schedules."""
+"""The context that a task's nodes share: the current record, time and schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream.record import UNKNOWN, Headers, TopicPartition
 
 
 class CurrentRecord:
-    """The record that user code is processing, as read by the stores that it changes."""
+    """The record that user code is processing. Stores read it when they are changed."""
 
     timestamp: int = UNKNOWN
     #: The topic partition of the input record; None in a punctuator.
@@ -51,7 +51,10 @@ class TaskContext(Protocol):
         """
 
     def stream_time_ms(self) -> int:
-        """Return the highest timestamp of the task's input so far; -1 before the first record."""
+        """Return the highest timestamp of the task's input so far.
+
+        Returns -1 before the first record.
+        """
 
     def schedule(
         self,

@@ -59,7 +59,9 @@ class KeepValidTimestamp:
 
 
 class FailOnInvalidTimestamp(KeepValidTimestamp):
-    """The default extractor: uses the record timestamp; a negative one stops the thread.
+    """The default extractor, which uses the record timestamp.
+
+    A negative timestamp stops the thread.
 
     Example:
         >>> FailOnInvalidTimestamp()(Record("k", "v", 5), -1)
@@ -142,7 +144,9 @@ class UsePartitionTimeOnInvalidTimestamp(KeepValidTimestamp):
 
 
 class WallclockTimestampExtractor:
-    """An extractor that returns the wall-clock time, so stream time follows the system clock.
+    """An extractor that returns the wall-clock time.
+
+    Stream time therefore follows the system clock.
 
     Example:
         >>> WallclockTimestampExtractor()(Record("k", "v", 5), -1) > 1_700_000_000_000

@@ -26,16 +26,18 @@ PartitionAnswer = tuple[QuerySource, TaskQueryResult]
 
 #: The maximum number of concurrent requests to one instance.
 _MAX_CONCURRENT: Final = 16
-#: The approximate maximum total size of all partitions' first pages, and the minimum size of each.
+#: The approximate maximum total size of the first pages of all partitions, and the minimum size of
+#: each of these pages, in bytes.
 _MAX_TOTAL_BYTES: Final = 8 << 20
 _MIN_PAGE_BYTES: Final = 16 << 10
-#: The preference of task roles. Restoring tasks are missing, because they may have no data yet.
+#: The ranks of task roles; a higher rank is preferred. Restoring tasks have no rank, because they
+#: may have no data yet.
 _ROLE_RANKS: Final = {"RUNNING": 2, "STANDBY": 1}
 
 
 @dataclass
 class FanOutResult:
-    """The best result of each partition, and the errors of partitions without a result."""
+    """The best result of each partition, or its error if there is no result."""
 
     answers: dict[int, PartitionAnswer] = field(default_factory=dict)
     failed: dict[int, StreamsError] = field(default_factory=dict)
@@ -103,7 +105,7 @@ class QueryFanOut:
         return found
 
     def retain(self, hosts: Set[HostInfo]) -> None:
-        """Shut down the pools of all remote instances except these."""
+        """Shut down the pools of all remote instances except `hosts`."""
         with self._lock:
             for host in self._pools.keys() - hosts:
                 self._pools.pop(host).shutdown(wait=False)
@@ -126,7 +128,10 @@ class QueryFanOut:
         *,
         standbys: bool,
     ) -> list[_PendingRequest]:
-        """Request each partition from the next instance that has it and has not been tried."""
+        """Request each partition from the next instance that has it.
+
+        Instances that have been tried are skipped.
+        """
         waiting = []
         for host, owned in (
             self._routing.remote_partitions(store, standbys=standbys) if missing else ()
@@ -192,7 +197,8 @@ def _close_late_answers(source: RemoteInstance, answers: Future[Sequence[TaskQue
 def _keep_better(found: dict[int, PartitionAnswer], answer: PartitionAnswer) -> None:
     """Keep the better result of a partition, and close the other one.
 
-    A result without an error is better; otherwise, the more up-to-date role is.
+    A result without an error is better than one with an error; otherwise, the rank of the role
+    determines the better result.
     """
     partition = answer[1].partition
     before = found.setdefault(partition, answer)

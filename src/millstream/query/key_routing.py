@@ -51,7 +51,10 @@ class _HostPartitions:
 
 
 class StoreRouting:
-    """Locates store partitions and keys. `own` is the `application.server` of this instance."""
+    """Locates store partitions and keys.
+
+    `own` is the `application.server` of this instance.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,10 @@ class StoreRouting:
     def remote_partitions(
         self, store: CatalogStore, *, standbys: bool
     ) -> Iterable[tuple[HostInfo, frozenset[int]]]:
-        """Yield the other instances that have a store, with their partitions; standbys are last."""
+        """Yield the other instances that have a store, with their partitions.
+
+        Standbys are last.
+        """
         active, standby = self._host_partitions.for_store(store)
         for owned in (active, standby) if standbys else (active,):
             for host, partitions in owned.items():
@@ -197,7 +203,10 @@ class StoreRouting:
 def compute_lags(
     offsets: Iterable[StoreOffset], ends: Mapping[TopicPartition, int]
 ) -> dict[str, dict[int, LagInfo]]:
-    """Return the lag of each store by partition; `ends` contains the end offsets of changelogs."""
+    """Return the lag of each store by partition.
+
+    `ends` contains the end offsets of changelogs.
+    """
     lags: dict[str, dict[int, LagInfo]] = {}
     for each in offsets:
         end = ends.get(each.changelog)

@@ -1,4 +1,7 @@
-"""Queries the local stream threads, and defines the protocol shared with remote instances."""
+"""Queries the local stream threads.
+
+Also defines the protocol that is shared with remote instances.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,10 @@ class LocalThreads:
         return [each for answer in answers if isinstance(answer, tuple) for each in answer]
 
     def _query_global(self, request: QueryStore) -> Sequence[TaskQueryResult]:
-        """Query a global store in the first thread that has it. Each thread has all its data."""
+        """Query a global store in the first thread that has the store.
+
+        Such a thread has all of the store's data.
+        """
         states = {
             name: state
             for name, (state, _) in self._threads().items()
@@ -168,9 +174,10 @@ class LocalThreads:
         *,
         only_listed: bool = False,
     ) -> list[TaskQueryResult]:
-        """Query threads, with `only_listed` only for their partitions in `by_thread`.
+        """Query threads for partitions of a store.
 
-        Without `only_listed`, the threads return all partitions that they currently have.
+        With `only_listed`, each thread is queried only for its partitions in `by_thread`.
+        Otherwise, the threads return all partitions that they currently have.
         """
         requests = {
             name: replace(request, partitions=frozenset(partitions)) if only_listed else request
@@ -204,7 +211,10 @@ class LocalThreads:
     def _send_to_all(
         self, names: Iterable[str], request: ThreadRequest[Any], within_ms: int | None = None
     ) -> list[Any]:
-        """Send a request to threads; return each thread's response or error, or None on timeout."""
+        """Send a request to threads and wait for their responses.
+
+        Returns each thread's response or error, or None on timeout.
+        """
         return list(self._send_each(dict.fromkeys(names, request), within_ms).values())
 
     def _send_each(

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 #: The keepalive interval of cursors, which expire after 30 s.
 _KEEPALIVE_INTERVAL_MS: Final = 10_000
-#: Limits the number of threads that close cursors.
+#: Limits the number of threads that close cursors concurrently.
 _close_slots: Final = threading.BoundedSemaphore(16)
 
 
@@ -27,7 +27,7 @@ class StoreIterator(Generic[T]):
     """An iterator over the result of a range query.
 
     The iterator closes itself when exhausted, and can be used as a context manager. Close it if you
-    stop earlier, because the stream thread holds a snapshot of the store for it. The snapshot
+    stop earlier, because the stream thread keeps a snapshot of the store open for it. The snapshot
     expires when the iterator has been idle for 30 seconds. The result is the state of the store at
     the time of the query.
 
@@ -89,8 +89,8 @@ class StoreIterator(Generic[T]):
 class PagedPairs:
     """The pairs of several tasks, one task after the other, fetched page by page.
 
-    Iteration keeps the cursors of all tasks alive, even if the pairs of one task take long. Each
-    page is released once its pairs have been returned.
+    Iteration keeps the cursors of all tasks alive, even if the pairs of one task take a long
+    time. Each page is released once its pairs have been returned.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class PagedPairs:
     def close(self) -> None:
         """Discard the pages that have not been fetched, in the background. Never raises."""
         cursors, self._cursors = list(self._cursors.values()), {}
-        # If too many are being closed, these cursors expire by themselves.
+        # If too many threads are already closing cursors, these cursors are left to expire.
         if cursors and _close_slots.acquire(blocking=False):
             threading.Thread(
                 target=_close_all, args=(cursors,), name="millstream-close", daemon=True

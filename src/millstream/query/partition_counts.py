@@ -1,4 +1,7 @@
-"""The partition counts of stores, which equal the task counts of their sub-topologies."""
+"""The partition counts of stores.
+
+They equal the task counts of the stores' sub-topologies.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from millstream.record import TopicPartition
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_MS: Final = 3_000
-#: How long to wait for the first response and for a refresh, in seconds.
+#: The timeouts of the first lookup and of a refresh, in seconds.
 _FIRST_TIMEOUT_S: Final = 3.0
 _REFRESH_TIMEOUT_S: Final = 0.25
 #: The backoff if topics are missing, and if no broker responds, in seconds.
@@ -29,7 +32,10 @@ _FAILED_BACKOFF_S: Final = 3.0
 
 @dataclass(frozen=True)
 class _KnownCounts:
-    """Partition counts by topic. `generation` counts the invalidations before their lookup."""
+    """Partition counts by topic.
+
+    `generation` is the number of invalidations before the lookup.
+    """
 
     counts: Mapping[str, int]
     generation: int
@@ -43,7 +49,9 @@ class _PendingLookup:
 
 
 class ClusterInfo:
-    """Cluster metadata for queries. The client is created on first use. Thread-safe.
+    """Cluster metadata for queries. Thread-safe.
+
+    The admin client is created on first use.
 
     Results are cached. After a rebalance, they are refreshed in the background; the cached results
     are used until the refresh has finished, or while no broker responds. The counts of a store are
@@ -70,7 +78,10 @@ class ClusterInfo:
         return max(self.partitions_by_topic(store).values(), default=None)
 
     def partitions_by_topic(self, store: CatalogStore) -> Mapping[str, int]:
-        """Return the partition counts of a store's topics; empty unless all counts are known."""
+        """Return the partition counts of a store's topics.
+
+        The mapping is empty unless all counts are known.
+        """
         if store.is_global:
             return {}
         with self._lock:
@@ -90,7 +101,10 @@ class ClusterInfo:
         return self._client().end_offsets(topic_partitions, _TIMEOUT_MS)
 
     def invalidate(self) -> None:
-        """Invalidate results after a rebalance, in which topics may be created or extended."""
+        """Invalidate results after a rebalance.
+
+        A rebalance may create or extend topics.
+        """
         with self._lock:
             self._generation += 1
             self._lookups.clear()

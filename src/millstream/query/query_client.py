@@ -44,10 +44,10 @@ class QueryClient:
         self.answer = query_responder(self._own, self.stores)
 
     def set_own_address(self, address: str, token: str, tls: ssl.SSLContext | None) -> None:
-        """Set the address (`host:port`) of this instance, and the credentials for the others.
+        """Set this instance's address and the credentials for other instances.
 
-        The address is empty if other instances cannot reach this one. Without `tls`, other
-        instances are queried over HTTP instead of HTTPS.
+        The address has the form `host:port`, and is empty if other instances cannot reach this one.
+        Without `tls`, other instances are queried over HTTP instead of HTTPS.
         """
         self.routing.own = HostInfo.parse(address)
         self.instances.set_credentials(token, tls)
@@ -68,7 +68,7 @@ class QueryClient:
         self.queries.retain(hosts.all)
 
     def lags(self) -> dict[str, dict[int, LagInfo]]:
-        """Return the lags of local stores behind their changelogs, by store and partition."""
+        """Return the changelog lags of local stores, by store and partition."""
         offsets = self._own.offsets()
         topic_partitions = frozenset(each.changelog for each in offsets)
         return compute_lags(

@@ -1,7 +1,7 @@
-"""Queries between instances over HTTP, with one document per request and response.
+"""Queries between instances over HTTP.
 
-Documents are encoded in msgpack with a fixed schema, and never contain pickles. Keys and values are
-transferred as the stored bytes.
+Each request and each response is one document. Documents are encoded in msgpack with a fixed
+schema, and never contain pickles. Keys and values are transferred as the stored bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PATH: Final = "/internal/query"
 TIMEOUT_S: Final = 12.0
 _CONNECT_S: Final = 2.0
 _MAX_IDLE: Final = 4
-#: Temporary failures, which cause no backoff.
+#: The HTTP statuses of temporary failures, which cause no backoff.
 _TEMPORARY: Final = frozenset({http.client.SERVICE_UNAVAILABLE, http.client.TOO_MANY_REQUESTS})
 _UNAUTHORIZED: Final = frozenset({http.client.UNAUTHORIZED, http.client.FORBIDDEN})
 #: The backoff after an instance could not be reached, in seconds.
@@ -87,11 +87,11 @@ _MAX_PAGE_BYTES: Final = 4 << 20
 
 
 def query_responder(own: QuerySource, stores: StoreCatalog) -> Callable[[bytes], bytes]:
-    """Return a function that responds to other instances with data from local threads only.
+    """Return a function that responds to queries from other instances.
 
-    The function takes a document and returns a document, even for errors. It raises a `ValueError`
-    for an invalid document. `stores` contains the stores of the local topology, whose version may
-    differ from that of the requesting instance.
+    The function only uses data from local threads. It takes a document and returns a document, even
+    for errors. It raises a `ValueError` for an invalid document. `stores` contains the stores of
+    the local topology, whose version may differ from that of the requesting instance.
     """
 
     def answer(document: bytes) -> bytes:
@@ -265,8 +265,9 @@ class RemoteInstance:
                 data = response.read(_MAX_BYTES)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                # The remote side may have closed an idle connection. In all other cases, it has
-                # received the request or is still processing it, so a retry would only add load.
+                # The remote side may have closed an idle connection: retry on a new one. Other
+                # errors are not retried, because the remote side cannot be reached, or may still
+                # be processing the request, so that a retry would only add load.
                 if connection is idle and not has_begun and isinstance(error, _DISCONNECTED):
                     continue
                 self._not_before_s = time.monotonic() + _UNREACHABLE_BACKOFF_S
@@ -306,7 +307,10 @@ class RemoteInstance:
 
 
 def _open(connection: http.client.HTTPConnection) -> None:
-    """Connect, and set the response timeout, which is longer than the connect timeout."""
+    """Connect, and set the response timeout.
+
+    The response timeout is longer than the connect timeout.
+    """
     connection.connect()
     sock: socket.socket = connection.sock
     sock.settimeout(TIMEOUT_S)

@@ -188,9 +188,10 @@ class StateQueries:
         *,
         stale: bool,
     ) -> list[PartitionAnswer]:
-        """Read a key from its partition, or from all partitions if its partition does not have it.
+        """Read a key from its partition, or else from all partitions.
 
-        As in Kafka Streams, the first partition that contains the key is used.
+        All partitions are read if the key's partition does not have the key. As in Kafka Streams,
+        the first partition that contains the key is used.
         """
         likely = self._partition_of_key(store, read, partitions)
         if likely is not None:

@@ -15,7 +15,10 @@ from millstream.topology.physical.topology import Topology
 
 @dataclass(frozen=True)
 class CatalogStore:
-    """A store. Without a codec, it cannot be queried. Without a sub-topology, it is global."""
+    """Describes a store for queries.
+
+    A store without a codec cannot be queried. A store without a sub-topology is global.
+    """
 
     name: str
     codec: StoreCodec | None

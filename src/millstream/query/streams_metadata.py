@@ -12,7 +12,9 @@ from millstream.record import TopicPartition
 
 @dataclass(frozen=True)
 class StreamsMetadata:
-    """The stores and partitions of an application instance. Kafka Streams' `StreamsMetadata`.
+    """The stores and partitions of an application instance.
+
+    Corresponds to Kafka Streams' `StreamsMetadata`.
 
     Args:
         host_info: the instance's `application_server`.
@@ -91,7 +93,10 @@ PartitionsByHost = Mapping[HostInfo, frozenset[TopicPartition]]
 
 @dataclass(frozen=True)
 class PartitionOwners:
-    """The input partitions of each instance's tasks, from the leader's latest announcement."""
+    """The input partitions of each instance's tasks.
+
+    They are from the leader's latest announcement.
+    """
 
     active: PartitionsByHost
     standby: PartitionsByHost

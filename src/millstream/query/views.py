@@ -60,10 +60,11 @@ class ReadOnlyStore(Generic[K, V]):
 
 
 class ReadOnlyKeyValueStore(ReadOnlyStore[K, V]):
-    """A view of all partitions of a key-value store. Kafka Streams' `ReadOnlyKeyValueStore`.
+    """A view of all partitions of a key-value store.
 
-    Returned by `KafkaStreams.store`. Each call reads current data, including caches, and locates
-    the partitions again, so a view may be reused.
+    Corresponds to Kafka Streams' `ReadOnlyKeyValueStore`. Returned by `KafkaStreams.store`. Each
+    call reads current data, including caches, and locates the partitions again, so a view may be
+    reused.
 
     Iterators return one partition after another, each in the order of the serialized keys.
 
@@ -159,18 +160,19 @@ class _ReadOnlyTimedStore(ReadOnlyStore[K, V]):
     def _windows(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int, *, reverse: bool
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        # The smallest key does not restrict the result, but makes this a range read, whose order
-        # may differ.
+        # If `lo` is None, the smallest key does not restrict the result, but makes this a range
+        # read, whose order may differ from that of a read of all keys.
         lowest, highest = self._codec.key_or_none(lo) or b"", self._codec.key_or_none(hi)
         read = ReadRequest(self._many_keys, lowest, highest, first_ms, last_ms, reverse)
         return self._reading.iterate(read, partial(self._codec.windows, value=self._value))
 
 
 class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
-    """A view of all partitions of a window store. Kafka Streams' `ReadOnlyWindowStore`.
+    """A view of all partitions of a window store.
 
-    Returned by `KafkaStreams.store`. Each call reads current data, including caches; see
-    `ReadOnlyKeyValueStore`. Times are window starts in milliseconds since the epoch.
+    Corresponds to Kafka Streams' `ReadOnlyWindowStore`. Returned by `KafkaStreams.store`. Each call
+    reads current data, including caches; see `ReadOnlyKeyValueStore`. Times are window starts in
+    milliseconds since the epoch.
 
     Example:
         >>> clicks.fetch("ann", 60_000)
@@ -188,7 +190,7 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
     def fetch(
         self, key: K, first_ms: int, last_ms: int | None = None
     ) -> V | StoreIterator[tuple[int, V]] | None:
-        """Return the value of one window, or of all windows that start within an interval.
+        """Return the value of one window, or of all windows that start in an interval.
 
         Args:
             first_ms: the start of the window, or the earliest start.
@@ -297,10 +299,11 @@ class ReadOnlyWindowStore(_ReadOnlyTimedStore[K, V]):
 
 
 class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
-    """A view of all partitions of a session store. Kafka Streams' `ReadOnlySessionStore`.
+    """A view of all partitions of a session store.
 
-    Returned by `KafkaStreams.store`. Each call reads current data, including caches; see
-    `ReadOnlyKeyValueStore`. Times are in milliseconds since the epoch.
+    Corresponds to Kafka Streams' `ReadOnlySessionStore`. Returned by `KafkaStreams.store`. Each
+    call reads current data, including caches; see `ReadOnlyKeyValueStore`. Times are in
+    milliseconds since the epoch.
 
     Example:
         >>> [(str(session), value) for session, value in visits.fetch("ann")]
@@ -348,7 +351,9 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
         return self._windows(lo, hi, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_session(self, key: K, start_ms: int, end_ms: int) -> V | None:
-        """Return the value of the session with exactly these bounds; None if it does not exist.
+        """Return the value of the session with exactly these bounds.
+
+        Returns None if the session does not exist.
 
         Example:
             >>> visits.fetch_session("ann", 0, 1_000), visits.fetch_session("ann", 0, 2_000)
@@ -360,7 +365,9 @@ class ReadOnlySessionStore(_ReadOnlyTimedStore[K, V]):
     def find_sessions(
         self, key: K, earliest_end_ms: int, latest_start_ms: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:
-        """Return the sessions of a key that overlap an interval, in the order of their ends.
+        """Return the sessions of a key that overlap an interval.
+
+        The sessions are in the order of their ends.
 
         Args:
             earliest_end_ms: sessions that end earlier are excluded.
@@ -419,7 +426,7 @@ S = TypeVar("S", bound="ReadOnlyStore[Any, Any]")
 
 @dataclass(frozen=True)
 class QueryableStoreType(Generic[S]):
-    """A type of view of a store. Created by `QueryableStoreTypes`.
+    """A type of store view. Created by `QueryableStoreTypes`.
 
     Args:
         shape: the shape of stores that support this type.
@@ -436,7 +443,7 @@ class QueryableStoreType(Generic[S]):
     timestamped: bool
 
     def accepts(self, codec: StoreCodec | None) -> bool:
-        """Whether a store supports this type.
+        """Return whether a store supports this type.
 
         Args:
             codec: the codec of the store; None if the store does not support queries.
@@ -453,10 +460,11 @@ class QueryableStoreType(Generic[S]):
 
 
 class QueryableStoreTypes:
-    """The types of views that `KafkaStreams.store` returns. Kafka Streams' `QueryableStoreTypes`.
+    """The types of views that `KafkaStreams.store` returns.
 
-    A store with timestamps supports types with and without timestamps; a store without timestamps
-    only supports types without. Versioned stores only support `KafkaStreams.query`.
+    Corresponds to Kafka Streams' `QueryableStoreTypes`. A store with timestamps supports types with
+    and without timestamps; a store without timestamps only supports types without. Versioned stores
+    only support `KafkaStreams.query`.
 
     Example:
         >>> QueryableStoreTypes.timestamped_key_value().name
@@ -475,7 +483,9 @@ class QueryableStoreTypes:
 
     @staticmethod
     def timestamped_key_value() -> QueryableStoreType[ReadOnlyKeyValueStore[Any, Any]]:
-        """A key-value store with timestamps, whose values are returned as `ValueAndTimestamp`.
+        """A key-value store with timestamps.
+
+        Values are returned as `ValueAndTimestamp`.
 
         Example:
             >>> QueryableStoreTypes.timestamped_key_value().timestamped
@@ -496,7 +506,9 @@ class QueryableStoreTypes:
 
     @staticmethod
     def timestamped_window() -> QueryableStoreType[ReadOnlyWindowStore[Any, Any]]:
-        """A window store with timestamps, whose values are returned as `ValueAndTimestamp`.
+        """A window store with timestamps.
+
+        Values are returned as `ValueAndTimestamp`.
 
         Example:
             >>> QueryableStoreTypes.timestamped_window().timestamped

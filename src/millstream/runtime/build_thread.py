@@ -80,11 +80,11 @@ from millstream.topology.physical.topology import Topology
 #: The time that the leader may spend on requests to the cluster, as a fraction of the session
 #: timeout.
 _ASSIGN_SESSION_FRACTION = 0.5
-#: Revoked tasks are drained for at most `max.poll.interval.ms` divided by this, because the group
-#: waits no longer than `max.poll.interval.ms` for a member.
+#: Revoked tasks are drained for at most `max.poll.interval.ms` divided by this number, because the
+#: group waits no longer than `max.poll.interval.ms` for a member.
 _POLL_INTERVAL_DIVISOR = 2
-#: A flush may take this much longer than the delivery timeout of a record, because that timeout is
-#: reported with a delay.
+#: A flush may take this much longer than the delivery timeout of a record, because the producer
+#: reports expired records with a delay.
 _FLUSH_MARGIN_MS = 10_000
 
 
@@ -145,7 +145,10 @@ def build_thread(
 
 
 class _GroupMembership(NamedTuple):
-    """The thread's group member, with functions to decode assignments and request a shutdown."""
+    """The thread's group member.
+
+    Includes functions to decode assignments and to request a shutdown.
+    """
 
     member: Member
     decode: Callable[[Assigned], TaskAssignment]
@@ -190,8 +193,9 @@ class _ThreadBuilder:
     global_updates: GlobalStoreUpdater | NoGlobalStores = field(init=False)
 
     def __post_init__(self) -> None:
-        # The order matters. `cached_property` would not do: up to Python 3.11, it holds a lock per
-        # class, so threads that are built concurrently would wait for each other.
+        # The order of these statements matters. `cached_property` is not suitable: up to Python
+        # 3.11, it holds one lock per class, so threads that are built concurrently would wait for
+        # each other.
         self.write_check = WriteCheck() if os.environ.get(CHECK_WRITES) else None
         self.subscription_state = self._build_subscription_state()
         self.limits = self._build_limits()
@@ -351,8 +355,8 @@ class _ThreadBuilder:
             starts,
             self.clock,
             timeout_ms=config.task_timeout_ms,
-            # Pausing discards prefetched records, so it must be rare; 1,000 records would be too
-            # few.
+            # Pausing a partition discards its prefetched records, so it must be rare. A limit of
+            # 1,000 records would be too low.
             max_buffered=max(10 * buffered, 2 * _consumer_setting(config, "max.poll.records")),
             offset_sums=self.offset_sums,
             may_start=lambda: global_updates.caught_up,
@@ -410,8 +414,9 @@ class _ThreadBuilder:
 
         return StateRestorer(
             self.clients.restore_consumer,
-            # Not the consumer's end offsets: under exactly-once, these are the starts of the first
-            # open transactions, and committed records may follow until the markers are written.
+            # Not the consumer's end offsets: under exactly-once, these are the offsets at which the
+            # first open transactions start. Until the transaction markers are written, committed
+            # records may follow these offsets.
             self.clients.admin,
             self.clock,
             self.config.task_timeout_ms,
@@ -429,7 +434,7 @@ class _ThreadBuilder:
 
     def _commits(self) -> TaskCommitter:
         producer, progress = self.clients.producer, self.membership.member.progress
-        # A full queue means slow or unavailable brokers, not a hanging loop.
+        # A full producer queue means slow or unavailable brokers, not a hanging loop.
         producer.on_wait = progress
         max_poll_interval_ms = _consumer_setting(self.config, "max.poll.interval.ms")
         commits = TaskCommitter(

@@ -1,7 +1,8 @@
 """The client process of a stream thread: the threads of one driver on one host.
 
-The threads of a client share a state directory. The leader never assigns a task and its standby to
-the same client, and never moves a task from a client that has its state to one that does not.
+The threads of a client process share a state directory. The leader never assigns a task and its
+standby to the same client process. By default, an active task stays on a process that has the
+task's state until another process has restored that state.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from millstream.topology.physical.topology import Topology
 
 logger = logging.getLogger(__name__)
 
-#: Environment variables that describe a host, since all hosts share the settings.
+#: The environment variable with a host's rack, and the prefix of the variables with its tags. They
+#: are not settings, because all hosts share the settings.
 RACK_VARIABLE: Final = "MILLSTREAM_CLIENT_RACK"
 TAG_VARIABLES: Final = "MILLSTREAM_CLIENT_TAG_"
-#: The tag that every host sets automatically.
+#: The tag with the host's name, which each host sets if `rack.aware.assignment.tags` contains it.
 HOST_TAG: Final = "host"
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -41,7 +43,7 @@ class WorkerHost:
     Args:
         name: the name of the host or container.
         boot: the boot id, which distinguishes hosts with the same name and changes with a reboot.
-        new_process_id: creates the process id of a client that has none yet.
+        new_process_id: creates the process id of a client process that has none yet.
     """
 
     name: str
@@ -60,7 +62,7 @@ class WorkerHost:
         return cls(socket.gethostname(), boot, dict(os.environ))
 
     def settings(self, config: StreamsConfig) -> StreamsConfig:
-        """Return the application's settings with this host's own rack and tags."""
+        """Return the application's settings with the rack and tags of this host."""
         changes: dict[str, object] = {}
         tags = {**self._host_tag(config), **config.client_tags, **self._environment_tags()}
         if tags != config.client_tags:
@@ -71,7 +73,10 @@ class WorkerHost:
         return config.replace(**changes) if changes else config
 
     def process_id_of(self, driver: uuid.UUID) -> uuid.UUID:
-        """Return the process id for a driver's threads on this host if no state is on disk."""
+        """Return the process id for a driver's threads on this host.
+
+        This id is used if no state is on disk.
+        """
         return uuid.uuid5(driver, f"{self.name}/{self.boot}")
 
     def _host_tag(self, config: StreamsConfig) -> dict[str, str]:
@@ -94,7 +99,7 @@ class ThreadIdentity:
         name: `<client id>-StreamThread-<index>`.
         index: the number of the thread, starting at 1.
         driver_id: the process id of the instance's driver. Threads with the same driver id on the
-            same host form one client in the group.
+            same host form one client process in the group.
     """
 
     name: str
@@ -102,20 +107,20 @@ class ThreadIdentity:
     driver_id: uuid.UUID
 
     def transactional_id(self, application_id: str) -> str:
-        """Return an id that a restarted thread reuses, to abort its open transaction."""
+        """Return the id, with which a restarted thread aborts its open transaction."""
         return f"{application_id}-{self.driver_id}-{self.index}"
 
 
 @dataclass(frozen=True)
 class ClientProcess:
-    """The process id and the state directory that the threads of a client share."""
+    """The process id and the state directory that the threads of one process share."""
 
     process_id: uuid.UUID
     directory: StateDirectory
 
     @property
     def joined(self) -> ClientJoined:
-        """The report for the driver."""
+        """The report to the driver that the thread has joined this process."""
         folder = self.directory.path if self.directory.is_claimed else None
         return ClientJoined(str(self.process_id), None if folder is None else str(folder))
 
@@ -130,8 +135,8 @@ def join_client(
 ) -> ClientProcess:
     """Return the client process of a thread, and claim its state directory.
 
-    The directory stays claimed until it is released. Without state on disk, there is no directory,
-    and the driver and the host identify the client.
+    The directory stays claimed until it is released. Without state on disk, no directory is
+    claimed, and the process id is derived from the driver id and the host.
 
     Raises:
         ConfigError: a store lacks a serde, or the host lacks a variable of `state_dir`.

@@ -11,10 +11,10 @@ from millstream.errors import LockError, UnknownTopicError
 logger = logging.getLogger(__name__)
 
 _INITIAL_BACKOFF_MS: Final = 100
-#: A thread recovers from an outage at most this much later than the brokers.
+#: The maximum backoff. A thread recovers from an outage at most this long after the brokers.
 _MAX_BACKOFF_MS: Final = 2_000
-#: Lower than for brokers, because locking a file takes microseconds and a free lock should be taken
-#: immediately.
+#: The maximum backoff for locks. It is lower than for brokers, because locking a file takes
+#: microseconds and a free lock should be taken immediately.
 _MAX_LOCK_BACKOFF_MS: Final = 500
 #: The minimum wait for a lock, because its owner may be closing: a worker gets ten seconds when its
 #: machine shuts down, and the final commit takes some more time.
@@ -43,7 +43,7 @@ class Backoff:
         self._retried_ms: int | None = None
 
     def next_pause_ms(self) -> int:
-        """Return the pause after a failure, in milliseconds."""
+        """Return the pause before the next retry, in milliseconds."""
         now_ms = self._clock.monotonic_ms()
         if self._reset_after_ms is not None and self._retried_ms is not None:
             without_failure_ms = now_ms - self._retried_ms
@@ -59,12 +59,14 @@ class Backoff:
 
 
 class RetrySchedule:
-    """Decides when to retry a failed operation while the caller continues with other work.
+    """Schedules the retries of an operation.
 
-    Callers that need the result immediately use `kafka.cluster.retries.retry_until_available`.
+    The caller continues with other work in the meantime. Callers that need the result immediately
+    use `kafka.cluster.retries.retry_until_available`.
 
     The timeout is Kafka Streams' `task.timeout.ms`: with 0, the first failure raises its error;
-    with a larger value, there is at least one retry, however long an attempt takes.
+    with a larger value, there is at least one retry, however long an attempt takes. Unknown topics
+    are retried for at least five seconds.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class RetrySchedule:
 class LockRetry(RetrySchedule):
     """The schedule of attempts to lock a directory that another process has locked.
 
-    The timeout is at least 30 seconds, because a locked directory is not a failure yet. The final
+    The timeout is at least 30 seconds, because a lock is not necessarily a failure. The final
     error names the owner of the lock.
     """
 

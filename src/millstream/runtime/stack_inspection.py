@@ -1,7 +1,7 @@
-"""Reads the location of a stalled stream thread from its stack.
+"""Locates a stalled stream thread, or an exception, in the topology.
 
-The inspection runs on another thread, and only when a thread has stalled, so it costs the stream
-thread nothing. The result is exact for a hanging thread and approximate for a running one.
+The stack of a stalled thread is inspected on another thread, at no cost for the stream thread. The
+result is exact for a hanging thread and approximate for a running one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def depth_of(frame: FrameType) -> int:
 
 
 def stall_of(frame: FrameType, silent_ms: int, skip: int = 0) -> Stall:
-    """Return the location of a thread; its stack omits the `skip` outermost frames."""
+    """Return the location of a thread; the stack omits the `skip` outermost frames."""
     location = _Location()
     for each in _outwards(frame):
         location.inspect(each)
@@ -46,7 +46,7 @@ def stall_of(frame: FrameType, silent_ms: int, skip: int = 0) -> Stall:
 
 @dataclass
 class _Location:
-    """The location in the topology, collected from frames starting with the innermost."""
+    """The location in the topology, collected from frames, innermost first."""
 
     task_id: TaskId | None = None
     node: str | None = None
@@ -93,8 +93,8 @@ def raised_by_user_code(error: BaseException) -> StreamsError:
         function = f"The function {code.co_qualname} ({code.co_filename}:{line})"
     failure = StreamsError(
         f"{function} raised {summary_of(error)}, which ends the stream thread: exception handlers "
-        "are only called for subclasses of Exception. Raise one of these, or let the program that "
-        "holds the KafkaStreams object end the application.",
+        "are only called for subclasses of Exception. Raise a subclass of Exception, or let the "
+        "program that created the KafkaStreams object end the application.",
         task_id=location.task_id,
         topic=location.topic,
         partition=location.partition,
@@ -142,7 +142,7 @@ def _row(frame: FrameType) -> tuple[Batch, int] | None:
         return None
     index = found.get("index")
     if frame.f_code is call_each.__code__:
-        # There is one result for each record before the one that failed.
+        # There is one result for each record before the current one.
         done = len(found["results"]) - found.get("done", 0)
         index = done if index is None else index + 1 + done
     if isinstance(updates := found.get("updates"), AggregateUpdates):

@@ -62,7 +62,10 @@ class KafkaClients(Protocol):
 
     @property
     def static(self) -> bool:
-        """Whether the member has a `group.instance.id`, which identifies it after a restart."""
+        """Whether the member has a `group.instance.id`.
+
+        This id identifies the member after a restart.
+        """
 
     def member(
         self,
@@ -90,7 +93,7 @@ class ThreadClients:
     """The Kafka clients of one stream thread. They connect on first use.
 
     The thread's name is the prefix of the client ids. The waker interrupts waits for records and
-    member events; the member wakes it when an event occurs.
+    member events; the group member uses the waker when an event occurs.
 
     Raises:
         ConfigError: a client rejects its settings, or `speedups` is True and the extension is

@@ -1,4 +1,7 @@
-"""The messages between a stream thread and its driver, independent of the transport."""
+"""The messages between a stream thread and its driver.
+
+They are independent of the transport.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,7 @@ class Stall:
 
     @property
     def place(self) -> str:
-        """The location in words, for example `task 0_1, node KSTREAM-MAP-0000000001, in-1 offset
-        42`."""
+        """The location in words, for example `task 0_1, node my-map, in-1 offset 42`."""
         parts = []
         if self.task_id is not None:
             parts.append(f"task {self.task_id}")
@@ -95,7 +97,7 @@ class ThreadRequest(Command, Generic[R]):
 class Close(Command):
     """Commit and close."""
 
-    #: Whether to leave the group. Static members stay in it, unless `for_good` is set.
+    #: Whether to leave the group. Static members stay in the group, unless `for_good` is set.
     leave_group: bool = True
     #: The timeout of the final commit; None for the usual timeout.
     commit_timeout_ms: int | None = None
@@ -122,7 +124,7 @@ class MemoryShare(NamedTuple):
 
 @dataclass(frozen=True)
 class ResizeMemory(Command):
-    """Change the memory limits of the stores after a change of the number of threads (KIP-663)."""
+    """Change the stores' memory limits after a change of the thread count (KIP-663)."""
 
     share: MemoryShare
 
@@ -136,7 +138,10 @@ class RequestShutdown(Command):
 
 @dataclass(frozen=True)
 class ChangeProperties(Command):
-    """Change properties of a subscription; contains only those that were set, by name."""
+    """Change properties of a subscription.
+
+    `given` contains those that were set, by name.
+    """
 
     given: Mapping[str, Any]
 
@@ -162,10 +167,10 @@ class Report:
 
 @dataclass(frozen=True)
 class ClientJoined(Report):
-    """The client that a thread belongs to: the threads of one driver on one host."""
+    """The client process of a thread: the threads of one driver on one host."""
 
     process_id: str
-    #: The client's state directory on that host; None without state on disk.
+    #: The state directory of the process; None without state on disk.
     folder: str | None
 
 
@@ -195,28 +200,36 @@ class HostsChanged(Report):
 
 @dataclass(frozen=True)
 class ThreadFailed(Report):
-    """The error that ends a thread, reported before closing, which may take a long time."""
+    """The error that ends a thread.
+
+    Reported before closing, which may take a long time.
+    """
 
     error: BaseException
 
 
 @dataclass(frozen=True)
 class LoopStalled(Report):
-    """The loop has made no progress for `max.poll.interval.ms`; None once it continues."""
+    """The loop has stalled for `max.poll.interval.ms`, or continues after a stall."""
 
+    #: The location of the stall; None once the loop continues.
     stall: Stall | None
 
 
 @dataclass(frozen=True)
 class CommitsOverdue(Report):
-    """How long records have been processed without a commit; None after the next commit."""
+    """A commit is overdue, or has succeeded after it was overdue."""
 
+    #: How long records have been processed without a commit; None after the next commit.
     uncommitted_ms: int | None
 
 
 @dataclass(frozen=True)
 class ThreadMetrics(Report):
-    """The metric changes since the last report; at intervals, all metrics with their names."""
+    """The metric changes since the last report.
+
+    At intervals, all metrics are reported with their names.
+    """
 
     frame: MetricsFrame
 
@@ -288,7 +301,7 @@ class Control(Protocol):
 
     @property
     def lost_reason(self) -> str | None:
-        """Why the driver is lost: failed attempts to connect, or a rejection; None unless lost."""
+        """Why the driver is lost (failed connection attempts or a rejection), or None."""
 
     def report(self, report: Report) -> None:
         """Send a report to the driver without waiting."""
@@ -302,12 +315,15 @@ class Control(Protocol):
     def process_io(self) -> None:
         """Receive commands and send replies on the calling thread, without waiting.
 
-        Background threads do the same, but a busy thread that calls this often avoids the cost of
-        switching to them.
+        Background threads do the same, but a busy thread that calls this method often avoids the
+        cost of switching to those threads.
         """
 
     def reject_requests(self, error: StreamsError) -> None:
-        """Reply to all pending and future requests with an error, without calls to `commands`."""
+        """Reply to all pending and future requests with an error.
+
+        Calls to `commands` are no longer necessary.
+        """
 
 
 @dataclass(frozen=True)

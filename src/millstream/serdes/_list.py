@@ -13,7 +13,7 @@ from millstream.serdes._text import UUID
 
 T = TypeVar("T")
 
-# Elements of these serdes have a constant size and are written without it. As in Kafka, this
+# Elements of these serdes have a constant size, which is not written. As in Kafka, this
 # depends on the serde: elements of a custom serde with 8 bytes are written with their sizes.
 _FIXED_SIZES: Final[dict[Serde[Any], int]] = {
     SHORT: 2,
@@ -32,9 +32,9 @@ _INT: Final = struct.Struct(">i")
 def list_of(inner: Serde[T]) -> Serde[list[T | None]]:
     """Return a serde for lists, which may contain None.
 
-    The format is that of Kafka's `Serdes.ListSerde`. A flag is followed by the positions of the
-    Nones and the elements, if these have a constant size, or else by each element after its
-    size.
+    The format is that of Kafka's `Serdes.ListSerde`. If the elements have a constant size, a flag
+    is followed by the positions of the Nones, and then by the elements. Otherwise, the flag is
+    followed by the elements, each preceded by its size.
 
     Example:
         >>> list_of(LONG).serialize("scores", [7]).hex()

@@ -23,14 +23,15 @@ class FixedSizeSerde(ConstantSerde[N]):
         #: The type code of the modules `struct` and `array`.
         self.code = code
         self._struct = struct.Struct(">" + code)
-        #: Other types use the slow path: subclasses, numpy integers, invalid values.
+        #: The types of the fast path. Values of other types use the slow path: subclasses, numpy
+        #: integers, invalid values.
         self._fast_types: frozenset[type] = frozenset({kind, _NONE_TYPE})
         #: The size of a value in bytes.
         self.size = self._struct.size
 
     def serialize_many(self, topic: str, values: Sequence[N | None]) -> list[bytes | None]:
-        # 65 ns per record, also with Nones; individually: 200. Packing the whole list at once and
-        # slicing it is slower than packing each value.
+        # Takes 65 ns per record, also with Nones, compared to 200 ns in single calls. Packing the
+        # whole list at once and slicing the result is slower than packing each value.
         kinds = set(map(type, values))
         if kinds <= self._fast_types and not self._needs_slow_path(values, kinds):
             pack = self._struct.pack
@@ -43,8 +44,8 @@ class FixedSizeSerde(ConstantSerde[N]):
         return super().serialize_many(topic, values)
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[N | None]:
-        # 44 ns per record, 57 with Nones; individually: 145. Joining the bytes allows a single
-        # call of unpack, which is only correct if all sizes are equal.
+        # Takes 44 ns per record, or 57 ns with Nones, compared to 145 ns in single calls. Joining
+        # the bytes allows a single call of unpack, which is only correct if all sizes are equal.
         try:
             if set(map(len, datas)) <= {self.size}:  # type: ignore[arg-type]
                 joined = b"".join(datas)  # type: ignore[arg-type]
@@ -82,7 +83,10 @@ class FixedSizeSerde(ConstantSerde[N]):
 
 
 class FloatingPointSerde(FixedSizeSerde[float]):
-    """A serde for floating-point numbers. Also accepts int, like Python's float parameters."""
+    """A serde for floating-point numbers.
+
+    Also accepts int, like Python's float parameters.
+    """
 
     def __init__(self, name: str, code: str) -> None:
         super().__init__(name, code, float)
@@ -100,7 +104,7 @@ class FloatingPointSerde(FixedSizeSerde[float]):
             raise WrongValueError(f"the value is too large for {8 * self.size} bits") from None
 
     def _needs_slow_path(self, values: Sequence[Any], kinds: set[type]) -> bool:
-        # A sum is NaN if one of its terms is NaN; 4 ns per record.
+        # A sum is NaN if one of its terms is NaN. Summing takes 4 ns per record.
         try:
             total = sum(values if _NONE_TYPE not in kinds else filter(None, values))
         except OverflowError:

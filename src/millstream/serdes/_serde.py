@@ -17,23 +17,23 @@ _MAX_SHOWN_CHARACTERS = 80
 class Serde(Generic[T]):
     """Converts objects to bytes and bytes to objects, one or many at a time.
 
-    None, which is a deletion in a table, is never passed to the functions: None is serialized and
-    deserialized as None.
+    None, which represents a deletion in a table, is never passed to the functions: None is
+    serialized and deserialized as None.
 
     `serialize` may return any object with the buffer protocol, such as `bytearray` or `memoryview`.
-    Stores, caches and clients always get `bytes`.
+    Stores, caches and Kafka clients always receive `bytes`.
 
-    The functions must not keep or change their argument. If the serde is used for keys, equal
-    values must have equal bytes: Kafka, stores and joins compare the bytes of keys.
+    The functions must not modify their argument or keep a reference to it. If the serde is used for
+    keys, equal values must have equal bytes: Kafka, stores and joins compare the bytes of keys.
 
-    A serde is pickled to ship it to Spark's workers. A serde with a connection must exclude it from
-    its pickled state, and open it on first use.
+    A serde is pickled to ship it to Spark's workers. A serde that has a connection must exclude the
+    connection from its pickled state, and open the connection on first use.
 
     A subclass may provide faster versions of `serialize_many` and `deserialize_many`. They must
     return a new list, and raise `BatchSerializationError` for the first element that fails.
 
     Args:
-        serialize: `(topic, value) -> bytes`, or None to write a deletion.
+        serialize: `(topic, value) -> bytes`; may return None to write a deletion.
         deserialize: `(topic, data) -> value`.
         immutable: whether deserialized values are immutable. False is always safe; True avoids a
             copy when a value must be protected from changes.
@@ -67,7 +67,8 @@ class Serde(Generic[T]):
         """Serialize one value.
 
         Args:
-            topic: the topic of the record; schema registries derive the subject from it.
+            topic: the topic of the record. Serdes with a schema registry derive the subject from
+                the topic.
 
         Raises:
             SerializationError: the function raised an exception, which is the `__cause__`, or
@@ -115,8 +116,9 @@ class Serde(Generic[T]):
         """Serialize each value, and return a new list.
 
         Raises:
-            BatchSerializationError: a value could not be serialized, see `serialize`; the error
-                contains its index and the results before it.
+            BatchSerializationError: a value could not be serialized, for one of the reasons of
+                `serialize`. The error contains the index of the value, and the results for the
+                values before it.
 
         Example:
             >>> STRING.serialize_many("words", ["tea", None])
@@ -127,7 +129,8 @@ class Serde(Generic[T]):
         function = self._serialize
         try:
             # The loop takes 30 ns per record in addition to the function. A list comprehension is
-            # faster, but does not give the failing index without calling the function again.
+            # faster, but after a failure, finding the failed value would require calling the
+            # function again.
             for value in values:
                 append(None if value is None else function(topic, value))
         except Exception as error:
@@ -142,8 +145,8 @@ class Serde(Generic[T]):
         """Deserialize each element, and return a new list.
 
         Raises:
-            BatchSerializationError: an element could not be deserialized; the error contains its
-                index and the results before it.
+            BatchSerializationError: an element could not be deserialized. The error contains the
+                index of the element, and the results for the elements before it.
 
         Example:
             >>> STRING.deserialize_many("words", [b"tea", None])
@@ -203,7 +206,10 @@ def format_value(value: Any) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """Return the text of an exception, with its type unless it is a `WrongValueError`."""
+    """Return the text of an exception.
+
+    It includes the type, unless the exception is a `WrongValueError`.
+    """
     if isinstance(error, WrongValueError):
         return str(error)
     return summary_of(error).rstrip(".")
@@ -252,7 +258,8 @@ class ArgumentsSerde(Serde[T]):
 class WrapperSerde(Serde[T]):
     """A serde that wraps another serde.
 
-    If `inner` is None, `with_inner` replaces it with the default serde of the config before use.
+    If `inner` is None, the serde is replaced before use with a copy that wraps the default serde of
+    the config (see `with_inner`).
     """
 
     def __init__(
@@ -297,7 +304,10 @@ class ConstantSerde(Serde[T]):
 
 
 def constant_named(name: str) -> ConstantSerde[Any]:
-    """Return the constant with a name. Pickles refer to this function: do not rename it."""
+    """Return the constant with a name.
+
+    Pickles refer to this function: do not rename it.
+    """
     return _constants[name]
 
 
@@ -307,6 +317,9 @@ def all_of_type(kind: type, values: Iterable[object]) -> bool:
 
 
 def check_type(value: object, kinds: tuple[type, ...]) -> None:
-    """Raise a `WrongValueError` that lists the accepted types if a value has another type."""
+    """Raise a `WrongValueError` if a value has none of the accepted types.
+
+    The error lists these types.
+    """
     if not isinstance(value, kinds):
         raise WrongValueError(f"it requires {' or '.join(kind.__name__ for kind in kinds)}")

@@ -41,7 +41,10 @@ codecs.register_error(_JAVA_REPLACE, _replace_as_java)
 
 
 def _surrogate_size(data: bytes) -> int:
-    """Return the size of a complete or truncated surrogate at the start of the bytes, or 0."""
+    """Return the size of a surrogate at the start of the bytes; 0 without one.
+
+    The surrogate may be truncated.
+    """
     if len(data) < 2 or data[0] != 0xED or not 0xA0 <= data[1] <= 0xBF:
         return 0
     return 3 if len(data) == 3 and 0x80 <= data[2] <= 0xBF else 2
@@ -49,7 +52,7 @@ def _surrogate_size(data: bytes) -> int:
 
 class StringSerde(ConstantSerde[str]):
     def serialize_many(self, topic: str, values: Sequence[str | None]) -> list[bytes | None]:
-        # 27 ns per record, 33 with Nones; individually: 170.
+        # Takes 27 ns per record, or 33 ns with Nones, compared to 170 ns in single calls.
         try:
             return list(map(str.encode, values))  # type: ignore[arg-type]
         except (TypeError, UnicodeEncodeError):
@@ -61,7 +64,7 @@ class StringSerde(ConstantSerde[str]):
             return super().serialize_many(topic, values)
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[str | None]:
-        # 31 ns per record, 36 with Nones; individually: 110.
+        # Takes 31 ns per record, or 36 ns with Nones, compared to 110 ns in single calls.
         try:
             return list(map(bytes.decode, datas))  # type: ignore[arg-type]
         except (TypeError, UnicodeDecodeError):
@@ -87,7 +90,7 @@ class BytesSerde(ConstantSerde[bytes]):
     """A serde for bytes, which are passed through unchanged."""
 
     def serialize_many(self, topic: str, values: Sequence[bytes | None]) -> list[bytes | None]:
-        # 20 ns per record.
+        # Takes 20 ns per record.
         if set(map(type, values)) <= {bytes, type(None)}:
             return list(values)
         return super().serialize_many(topic, values)
@@ -115,7 +118,7 @@ class UuidSerde(ConstantSerde[uuid.UUID]):
     """A serde for UUIDs as text of 36 characters."""
 
     def serialize_many(self, topic: str, values: Sequence[uuid.UUID | None]) -> list[bytes | None]:
-        # 650 ns per record, nearly all of it in str(UUID); individually: 830.
+        # Takes 650 ns per record, mostly in str(UUID), compared to 830 ns in single calls.
         if all_of_type(uuid.UUID, values):
             return list(map(str.encode, map(str, values)))
         return super().serialize_many(topic, values)
@@ -141,13 +144,13 @@ class BooleanSerde(ConstantSerde[bool]):
     """A serde for booleans as one byte, 1 or 0."""
 
     def serialize_many(self, topic: str, values: Sequence[bool | None]) -> list[bytes | None]:
-        # 35 ns per record; individually: 130.
+        # Takes 35 ns per record, compared to 130 ns in single calls.
         if set(map(type, values)) <= {bool, type(None)}:  # A lookup alone would accept 1 == True.
             return list(map(_BOOLEAN_BYTES.__getitem__, values))
         return super().serialize_many(topic, values)
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[bool | None]:
-        # 17 ns per record; individually: 100.
+        # Takes 17 ns per record, compared to 100 ns in single calls.
         try:
             return list(map(_BOOLEANS.__getitem__, datas))
         except KeyError:
@@ -186,7 +189,7 @@ def _decode_json(topic: str, data: bytes) -> Any:
 
 
 class JsonSerde(ConstantSerde[Any]):
-    """A serde for JSON without spaces, with the keys of dicts in their order.
+    """A serde for JSON without spaces, which preserves the order of dicts.
 
     Equal dicts with a different order of keys have different bytes, which only matters for record
     keys. Use str, int or a struct of `json_of(...)` as the key of a record. The text `null` is
@@ -194,7 +197,7 @@ class JsonSerde(ConstantSerde[Any]):
     """
 
     def serialize_many(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:
-        # 170 ns per record of 60 bytes; individually: 240.
+        # Takes 170 ns per record of 60 bytes, compared to 240 ns in single calls.
         dumps = orjson.dumps
         try:
             done: list[bytes | None] = [dumps(value, None, _NEWLINE)[:-1] for value in values]
@@ -207,7 +210,8 @@ class JsonSerde(ConstantSerde[Any]):
         return done
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[Any]:
-        # 270 ns per record of 60 bytes, 15 of which are the loop; individually: 360.
+        # Takes 270 ns per record of 60 bytes, including 15 ns for the loop, compared to 360 ns in
+        # single calls.
         try:
             return list(map(orjson.loads, datas))  # type: ignore[arg-type]
         except orjson.JSONDecodeError:

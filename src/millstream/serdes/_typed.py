@@ -1,4 +1,4 @@
-"""Serdes for JSON and MessagePack of declared types, such as structs and dataclasses."""
+"""JSON and MessagePack serdes of declared types, such as structs and dataclasses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class _Model(Protocol):
 def is_model(of: Any) -> bool:
     """Return whether a type is a pydantic model, without importing pydantic.
 
-    Raises TypeError if the type is a model of pydantic 1.
+    Raises:
+        TypeError: the type is a model of pydantic 1.
     """
     if not isinstance(of, type) or not any(map(_is_base_model, of.__mro__)):
         return False
@@ -79,7 +80,7 @@ class ModelSerde(ArgumentsSerde[T]):
 
 
 def _problems(error: ValueError) -> str:
-    """Format a `pydantic.ValidationError` in one line, without links to its documentation."""
+    """Format a `pydantic.ValidationError` in one line, without documentation links."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return f"{type(error).__name__}: {error}"
@@ -111,7 +112,7 @@ def json_of(type: Any) -> Serde[Any]:
             msgspec supports, such as `list[int]` or a union of tagged structs.
 
     Raises:
-        TypeError: the type is not supported, or has a field of such a type.
+        TypeError: the type, or the type of one of its fields, is not supported.
 
     Example:
         >>> class Order(msgspec.Struct, frozen=True):
@@ -137,7 +138,7 @@ def msgpack_of(type: Any) -> Serde[Any]:
         type: a `msgspec.Struct`, a dataclass, a `TypedDict`, or any type that msgspec supports.
 
     Raises:
-        TypeError: the type is not supported, or has a field of such a type.
+        TypeError: the type, or the type of one of its fields, is not supported.
 
     Example:
         >>> msgpack_of(dict[str, int]).serialize("counts", {"a": 1})
@@ -177,7 +178,8 @@ class TypedSerde(ArgumentsSerde[T]):
         return msgspec.json if self._maker is json_of else msgspec.msgpack
 
     def serialize_many(self, topic: str, values: Sequence[T | None]) -> list[bytes | None]:
-        # 115 ns per struct of four fields, 20 of which check the types; individually: 240.
+        # Takes 115 ns per struct of four fields, including 20 ns for checking the types, compared
+        # to 240 ns in single calls.
         kinds = set(map(type, values))
         if not all(issubclass(kind, self._accepted_classes) for kind in kinds - {types.NoneType}):
             return super().serialize_many(topic, values)
@@ -191,7 +193,8 @@ class TypedSerde(ArgumentsSerde[T]):
             return super().serialize_many(topic, values)
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[T | None]:
-        # 150 ns per struct of four fields, 15 of which are the loop; individually: 240.
+        # Takes 150 ns per struct of four fields, including 15 ns for the loop, compared to 240 ns
+        # in single calls.
         try:
             return list(map(self._decode, datas))  # type: ignore[arg-type]
         except TypeError:
@@ -256,7 +259,8 @@ def _check_supported(maker: str, of: Any, name: str) -> None:
     raise TypeError(f"{name}: the type{where} cannot be read and written. {advice}")
 
 
-#: The builtin types of decoded values. A field whose class is a base of one of them accepts it.
+#: The builtin types of decoded values. A field whose class is a base class of one of these types
+#: accepts values of that type.
 _DECODED_TYPES: Final = (dict, list, str, int, float, bool, bytes, types.NoneType)
 
 
@@ -344,7 +348,7 @@ def _is_immutable(info: Any, seen: set[type]) -> bool:
         return _is_immutable(info.item_type, seen)
     if isinstance(info, (inspect.StructType, inspect.DataclassType)):
         if info.cls in seen:
-            return True  # A recursive type: the other fields decide.
+            return True  # A recursive type: the result depends on the other fields.
         seen.add(info.cls)
         return _is_frozen(info.cls) and all(_is_immutable(f.type, seen) for f in info.fields)
     return False

@@ -15,16 +15,18 @@ K = TypeVar("K")
 
 _TIME: Final = struct.Struct(">q")
 _TIMES: Final = struct.Struct(">qq")
-#: The size of the sequence number after the window start in changelogs, for duplicates.
+#: The size of the sequence number after the window start in changelogs, which distinguishes
+#: duplicates.
 _SEQUENCE_BYTES: Final = 4
 
 
 def time_windowed(
     inner: Serde[K], size: timedelta, *, changelog: bool = False
 ) -> Serde[Windowed[K]]:
-    """Return a serde for keys in windows of a fixed size: the key, then the start as int64.
+    """Return a serde for keys in windows of a fixed size.
 
-    Compatible with Kafka Streams' `TimeWindowedSerde`, which does not write the size.
+    It writes the key, then the start of the window as int64. Compatible with Kafka Streams'
+    `TimeWindowedSerde`, which does not write the size.
 
     Args:
         size: the window size; `timedelta.max` for windows that never end.
@@ -66,7 +68,8 @@ class WindowedSerde(ArgumentsSerde[Windowed[K]]):
         self._suffix_bytes = suffix_bytes
 
     def serialize_many(self, topic: str, values: Sequence[Any]) -> list[bytes | None]:
-        # 0.25 us per key in windows of a fixed size with STRING; individually: 0.7.
+        # Takes 0.25 us per key in windows of a fixed size with STRING, compared to 0.7 us in single
+        # calls.
         try:
             keys = self.inner.serialize_many(topic, [value[0] for value in values])
             suffixes = self._pack_many([value[1] for value in values])
@@ -76,7 +79,7 @@ class WindowedSerde(ArgumentsSerde[Windowed[K]]):
             return super().serialize_many(topic, values)
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[Any]:
-        # 1.1 us per key with STRING; individually: 1.5.
+        # Takes 1.1 us per key with STRING, compared to 1.5 us in single calls.
         size = self._suffix_bytes
         try:
             keys = self.inner.deserialize_many(topic, [data[:-size] for data in datas])  # type: ignore[index]
@@ -153,7 +156,10 @@ class SessionWindowedSerde(WindowedSerde[K]):
 
 
 class _SuffixCache(dict[Window, bytes]):
-    """Caches the suffixes of serialized keys by window, because many keys share a window."""
+    """Caches the suffixes of serialized keys by window.
+
+    Many keys share a window.
+    """
 
     def __init__(self, pack: Callable[[Window], bytes]) -> None:
         super().__init__()

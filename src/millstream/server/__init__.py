@@ -1,4 +1,6 @@
-"""The HTTP server of an application. Requires the extra `server`: starlette and uvicorn.
+"""The HTTP server of an application.
+
+Requires the extra `server`: starlette and uvicorn.
 
 The server accesses the application only through `backend` and runs on one thread of the driver
 (`server_thread`). By default, it listens on the loopback address only, and requires a token. A

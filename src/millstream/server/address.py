@@ -1,4 +1,4 @@
-"""The address of a served application, and the file with it for programs of the same user."""
+"""The address of a served application, and the address file for local programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ServerAddress:
 
 
 class AddressFile:
-    """The address file of a served application, locked while the application is served.
+    """The address file of an application, locked while the application is served.
 
     Unlike a process ID, the lock cannot be taken over by an unrelated process, and it is released
     when the process ends.
@@ -91,7 +91,7 @@ def write_address(folder: Path, address: ServerAddress, *, with_token: bool) -> 
 
 
 def is_served(folder: Path) -> bool:
-    """Whether the application with this state directory is being served."""
+    """Return whether the application with this state directory is being served."""
     try:
         descriptor = os.open(folder / ADDRESS_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -124,7 +124,7 @@ def read_address(folder: Path) -> ServerAddress | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is only reachable from this machine."""
+    """Return whether an address is only reachable from this machine."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"

@@ -30,10 +30,10 @@ class Health:
 
 
 class ServerBackend(Protocol):
-    """An application instance, whose methods return documents that can be encoded as JSON.
+    """An application instance, as used by the server.
 
-    The methods are called concurrently on the server's threads. A `StreamsError` that they raise is
-    returned to the client.
+    The methods return documents that can be encoded as JSON. They are called concurrently on the
+    server's threads. A `StreamsError` that they raise is returned to the client.
     """
 
     def health(self) -> Health:
@@ -67,7 +67,7 @@ class ServerBackend(Protocol):
     def is_global(self, store: str) -> bool: ...
 
     def partitions_of(self, store: str) -> Sequence[int] | None:
-        """Return the partitions of a store; None if it has none.
+        """Return the partitions of a store; None if the store is not partitioned.
 
         Raises:
             StateStoreNotAvailableError: the number of partitions is unknown.
@@ -108,6 +108,6 @@ class ServerBackend(Protocol):
 
 
 def known_location(backend: ServerBackend, store: str, key: Any) -> KeyQueryMetadata | None:
-    """Locate a key; None if its location is unknown, and for global stores."""
+    """Return the location of a key; None if it is unknown or the store is global."""
     place = backend.locate_key(store, key)
     return None if place is None or place.partition < 0 else place

@@ -22,7 +22,8 @@ _WRITE_TIMEOUT_S: Final = 30.0
 #: The timeout of the TLS shutdown, in seconds.
 _SHUTDOWN_TIMEOUT_S: Final = 5.0
 
-#: uvicorn logs a warning for each invalid request, so anyone could flood the log.
+#: The logger of connections. Warnings are disabled: uvicorn logs one for each invalid request, so
+#: anyone could flood the log.
 _logger: Final = logging.getLogger("millstream.server.connections")
 _logger.setLevel(logging.ERROR)
 
@@ -36,7 +37,7 @@ class ConnectionLimits:
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's protocol with timeouts for sending a request head and reading a response.
+    """uvicorn's protocol with timeouts for request heads and unread responses.
 
     uvicorn itself only limits the idle time between two requests.
     """

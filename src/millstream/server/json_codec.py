@@ -35,7 +35,7 @@ from millstream.windowed import Windowed
 #: The formats of keys.
 KEY_FORMS: Final = ("text", "json", "base64")
 _MAX_DEPTH: Final = 64
-#: The bound of numbers that JSON parsers read as integers; larger ones are written as strings.
+#: The bound of integers in JSON: larger ones exceed 64 bits and are written as strings.
 _MAX_INTEGER: Final = 2**63
 _MAX_REPR_LENGTH: Final = 1_000
 
@@ -45,7 +45,10 @@ _UUID_PATTERN: Final = re.compile(r"[0-9a-fA-F]{8}(-?)([0-9a-fA-F]{4}\1){3}[0-9a
 
 
 def _parser_for(pattern: re.Pattern[str], read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a parser that requires the pattern: Python's parsers also accept blanks and `1_0`."""
+    """Return a parser that requires the pattern.
+
+    Python's parsers also accept blanks and `1_0`.
+    """
 
     def checked(text: str) -> Any:
         if pattern.fullmatch(text) is None:
@@ -110,7 +113,10 @@ def _key(text: str, form: str, serde: Serde[Any], topic: str) -> Any:
 
 
 def from_base64(text: str) -> bytes:
-    """Decode URL-safe or standard base64, with or without padding, or raise ValueError."""
+    """Decode URL-safe or standard base64, with or without padding.
+
+    Raises ValueError if the text is not base64.
+    """
     plain = text.replace("-", "+").replace("_", "/").rstrip("=")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)

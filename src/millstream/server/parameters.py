@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from millstream.server.responses import HttpError
 
-#: The maximum of all numbers: offsets, times, counts.
+#: The maximum of integer parameters: offsets, times and counts.
 MAX_INTEGER: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 _BOOLEANS: Final = {"true": True, "false": False}

@@ -61,7 +61,10 @@ class Endpoint:
     failures: frozenset[int] = field(default=frozenset())
 
     def matches(self, parts: Sequence[bytes]) -> dict[str, bytes] | None:
-        """Return the parameters of a path, split at slashes; None if the path does not match."""
+        """Return the parameters of a path that is split at slashes.
+
+        Returns None if the path does not match.
+        """
         pattern = self.path.split("/")[1:]
         found: dict[str, bytes] = {}
         for index, part in enumerate(pattern):

@@ -54,7 +54,10 @@ def _replace_surrogates(part: Any) -> Any:
 
 
 class HttpError(Exception):
-    """An error that ends a request. Without `retry_after_ms`, retries would fail again."""
+    """An error that ends a request.
+
+    Without `retry_after_ms`, retries would fail again.
+    """
 
     def __init__(
         self,

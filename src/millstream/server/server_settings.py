@@ -11,7 +11,7 @@ from millstream.errors import ConfigError
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """The TLS certificate of the server and the CA for client certificates, as PEM files.
+    """The server's TLS certificate and the CA for client certificates, as PEM files.
 
     Without `key`, the key is in the certificate's file. Without `client_ca`, clients need no
     certificate.

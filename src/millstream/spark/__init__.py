@@ -12,10 +12,10 @@ executors that are being decommissioned. `thread_events` delivers the threads' e
 In the Python worker, `worker` connects to the driver, prepares the process (logging, signals,
 garbage collector), runs the thread, and returns errors as data.
 
-Between the two, `code` pickles the thread's code by value, and compares the versions of Python and
-of packages. Spark only receives a `ThreadPlan`; the code and settings follow over the control
-connection (`connection`). Workers open this connection. It is authenticated, encrypted between
-machines, and delivers each message exactly once across reconnects.
+Between driver and worker, `code` pickles the thread's code by value, and compares the versions of
+Python and of packages. Spark only receives a `ThreadPlan`; the code and settings follow over the
+control connection (`connection`). Workers open this connection. It is authenticated, encrypted
+between machines, and delivers each message exactly once across reconnects.
 
 `columns` converts keys and values to columns of DataFrames, for `dataframes` and `lake`.
 """

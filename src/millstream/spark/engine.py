@@ -1,4 +1,7 @@
-"""The driver's engine, which starts, supervises, controls and stops stream threads on Spark."""
+"""The driver's engine, which runs stream threads on Spark.
+
+The engine starts, supervises, controls and stops the threads.
+"""
 
 from __future__ import annotations
 
@@ -65,15 +68,15 @@ class SparkEngine:
     """Runs the stream threads of one application instance as Spark tasks.
 
     Each thread is a Spark job with one task. The engine restarts a thread that has lost its
-    process, its executor or its connection, without limit. It does not restart a thread that ended
-    by itself or with a user error, or that Spark cannot run at all, but reports it to the owner.
+    process, its executor or its connection, any number of times. A thread that ended by itself or
+    with a user error, or that Spark cannot run at all, is not restarted, but reported to the owner.
 
     Args:
         session: the session for the threads. If None, the engine uses the active session, or starts
             a local one, which `close` stops when no other engine uses it.
         num_threads: the expected number of threads, which determines the size of a new session.
-        on_event: called for each event, on a dedicated thread. It should return quickly, because
-            further reports may block until it does.
+        on_event: called for each event, on a dedicated thread. The callback should return quickly,
+            because further reports may block until it returns.
         listen_host: the address to listen on; by default loopback for local masters, and all
             addresses otherwise.
         advertised_host: the address of this machine for executors; by default the value of
@@ -119,7 +122,7 @@ class SparkEngine:
         self._application_id = application_id
         self._events = ThreadEventQueue(on_event)
         self._grace_ms = grace_ms
-        # Must exceed the grace period plus the time that a thread takes to close after it.
+        # Must exceed the grace period plus the time that a thread then takes to close.
         self._timeouts = ThreadTimeouts(register_timeout_ms, reconnect_ms=3 * grace_ms)
         self._restart_policy = restart_policy or RestartPolicy()
         self._encrypted = encrypted
@@ -214,7 +217,9 @@ class SparkEngine:
         ignore_previous: bool = False,
         register_ms: int | None = None,
     ) -> None:
-        """Start a stream thread and return immediately; events report the thread's progress.
+        """Start a stream thread and return immediately.
+
+        Events report the thread's progress.
 
         Args:
             main: the thread's code, or its pickle from `shipping.ship`.
@@ -230,7 +235,7 @@ class SparkEngine:
         """
         payload = main if isinstance(main, bytes) else ship(main, f"the code of {name}")
         with self._lock:
-            # Under the lock, so that a concurrent `close` finds the thread.
+            # Start the thread under the lock, so that a concurrent `close` finds the thread.
             if self._server is None or self._jobs is None or self._closed.is_set():
                 raise IllegalStateError(
                     f"Stream thread {name} cannot be started: the Spark engine is not running."
@@ -244,7 +249,7 @@ class SparkEngine:
             thread = self._create_thread(
                 name, index, payload, previous, timeouts, has_run=has_run, pause_ms=pause_ms
             )
-            # Started before it is registered: waiting for a thread that never ran would hang.
+            # Start first, and then store: waiting for a stored thread that never ran would hang.
             threading.Thread(target=thread.run, name=f"{name}-job", daemon=True).start()
             self._threads[name] = thread
 
@@ -268,15 +273,20 @@ class SparkEngine:
         return thread is None or self._stop([thread], timeout_ms, command)
 
     def request_close(self, name: str, command: Close) -> None:
-        """Send the close command to a thread, and do not restart it. Neither waits nor kills."""
+        """Send the close command to a thread, without waiting.
+
+        The thread is not restarted.
+        """
         if (thread := self._thread(name)) is not None:
             thread.request_close(command)
 
     def await_start(self, name: str) -> SparkError | None:
-        """Wait until a thread has registered or ended; return the error if Spark cannot run it.
+        """Wait until a thread has registered or ended.
 
-        This takes at most `register_timeout_ms` if the thread gets no task slot, and at most two
-        minutes if it does.
+        The wait takes at most `register_timeout_ms` if the thread gets no task slot, and at most
+        two minutes if it does.
+
+        Returns the error if Spark cannot run the thread.
         """
         thread = self._thread(name)
         return None if thread is None else thread.wait_started()
@@ -294,16 +304,17 @@ class SparkEngine:
             return self._threads.get(name)
 
     def kill_after(self, name: str, within_ms: int) -> None:
-        """Kill a thread that is ending if it has not ended after `within_ms`. Does not wait."""
+        """Kill a closing thread if it has not ended after `within_ms`. Does not wait."""
         if (thread := self._thread(name)) is not None:
             thread.kill_after(within_ms)
 
     def close(self, timeout_ms: int = 60_000, command: Close = _CLOSE) -> bool:
-        """Close all threads, kill threads that do not end in time, and release all resources.
+        """Close all threads and release all resources.
 
-        This takes at most the timeout, plus about 10 s if threads have to be killed. Idempotent. A
-        session that Millstream started is stopped with all its worker processes, unless other
-        engines use it. PySpark keeps the JVM for the next session and ends it with this process.
+        Threads that do not end in time are killed. This method takes at most the timeout, plus
+        about 10 s if threads have to be killed. Idempotent. A session that Millstream started is
+        stopped with all its worker processes, unless other engines use it. PySpark keeps the JVM
+        for the next session and ends it with this process.
 
         Returns whether all threads ended by themselves, as opposed to being killed or lost by
         Spark. A thread that ended with a user error ended by itself.
@@ -472,7 +483,10 @@ class SparkEngine:
 
 
 def wait_for_end(pids: set[int], deadline: float) -> set[int]:
-    """Wait until these processes have ended; return those still running at the deadline."""
+    """Wait until these processes have ended, or until the deadline.
+
+    Returns the processes that are still running.
+    """
     left = {pid for pid in pids if is_running(pid)}
     while left and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -481,7 +495,7 @@ def wait_for_end(pids: set[int], deadline: float) -> set[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process exists and is not a zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,6 @@
-"""The driver's representation of a stream thread: a Spark job, resubmitted when it is lost.
+"""The driver's representation of a stream thread.
+
+A stream thread runs as a Spark job, which is resubmitted when it is lost:
 
     submit ──► waiting for a slot ──► registered ──► ended
       ▲                │                  │            │
@@ -41,13 +43,13 @@ from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger(__name__)
 
-#: The reason for cancelling a thread that does not close in time.
+#: The reason for canceling a thread that does not close in time.
 _KILLED: Final = "it did not close in time"
 
 #: How long a thread may take to report its exit after the JVM has ended.
 _EXIT_REPORT_TIMEOUT_S: Final = 12.0
 _POLL_INTERVAL_S: Final = 0.05
-#: How long after the end of its JVM the driver may still receive the request to stop.
+#: How long the driver waits for a request to stop after its JVM has ended.
 _LATE_STOP_S: Final = 2.0
 #: How long to wait for the cluster manager to replace a lost executor on the same host.
 _EXECUTOR_WAIT_S: Final = 5.0
@@ -78,7 +80,10 @@ class ThreadPlacement:
                 return
 
     def check(self, tag: str) -> None:
-        """Update the host from the job with this tag, after the thread has registered. Cheap."""
+        """Update the host from the job with this tag.
+
+        Called after the thread has registered. Calls are cheap.
+        """
         if self._checked_tag == tag:
             return
         current = self._jobs.host_of(tag)
@@ -121,11 +126,11 @@ class RestartPolicy:
 
 @dataclass(frozen=True)
 class ThreadTimeouts:
-    """How long the driver waits for a stream thread that is not connected."""
+    """The timeouts for a stream thread that is not connected to the driver."""
 
     register_ms: int = 30_000
-    #: The limit for a thread that has a task slot: starting the process takes long on a busy
-    #: machine, or if Spark has to unpack its packages first.
+    #: The timeout for a thread that has a task slot: starting the process may take long on a busy
+    #: machine, or if Spark has to unpack the process's packages first.
     start_ms: int = 120_000
     #: Must be longer than the thread's own grace period.
     reconnect_ms: int = 90_000
@@ -168,7 +173,7 @@ class HostedThread:
     placement: ThreadPlacement | None = None
 
     def __post_init__(self) -> None:
-        # A session may be shared with another instance of the same application.
+        # Makes job tags unique: the session may also run another instance of the same application.
         self._unique = secrets.token_hex(4)
         self._submission = 0
         self._backoff = Backoff(
@@ -220,7 +225,7 @@ class HostedThread:
             self._release_claim()
             self.server.end_thread(self.name, "its job has ended")
         finally:
-            # Always, so that `wait_started` and `wait_ended` do not block forever.
+            # Do this in any case, so that `wait_started` and `wait_ended` do not block forever.
             self.is_finished = True
             self._started.set()
             self.emit(event)
@@ -262,7 +267,10 @@ class HostedThread:
                 self.placement.await_host(self._stop_requested)
 
     def _run_once(self) -> ThreadEvent | str:
-        """Run one job; return the thread's final event, or the reason to restart the thread."""
+        """Run one job.
+
+        Returns the thread's final event, or the reason to restart the thread.
+        """
         with self._lock:
             submission = self._submission = self.next_submission()
             self._is_registered = False
@@ -330,7 +338,10 @@ class HostedThread:
         return f"{reason or error.message}."
 
     def _failed_too_often(self) -> bool:
-        """Count a failed job; return whether a thread that has never run failed too often."""
+        """Count a failed job.
+
+        Returns whether a thread that has never run failed too often.
+        """
         self._failed_starts = 0 if self.has_run else self._failed_starts + 1
         return self._failed_starts > 0 and self._failed_starts >= self.policy.max_failed_starts
 
@@ -348,11 +359,11 @@ class HostedThread:
             self._disconnected_since_ms = None
             self._move_reason = None
             self.last_hello = hello
-            # Before the thread can be moved again, with another claim.
+            # Take the claim before the thread can be moved again, with another claim.
             claim, self._claim = self._claim, None
         if claim is not None:
             claim.release()
-        # Before emitting events, which may block, because the owner may be waiting for the start.
+        # Set this before emitting events, which may block: the owner may be waiting for the start.
         self._started.set()
         if again:
             reason = "its process ended and Spark restarted the task."
@@ -377,7 +388,10 @@ class HostedThread:
 
     @property
     def running_tag(self) -> str | None:
-        """The tag of the running job; None if the thread is closing, moving or not registered."""
+        """The tag of the running job.
+
+        None if the thread is closing, moving or not registered.
+        """
         with self._lock:
             stays = self._move_reason is None and not self._stop_requested.is_set()
             return self._tag if stays and self._job_runs and self._is_registered else None
@@ -385,7 +399,7 @@ class HostedThread:
     def move(self, reason: str, claim: SlotClaim) -> None:
         """Make the thread commit, leave the group, and continue on another executor.
 
-        The reason is a sentence. The claim to the new slot is released once the thread runs there.
+        The reason is a sentence. The claim to the new slot is released when the thread registers.
         """
         with self._lock:
             if self._stop_requested.is_set() or not self._is_registered or self._move_reason:
@@ -400,13 +414,19 @@ class HostedThread:
         self._cancel(_KILLED)
 
     def kill_after(self, within_ms: int) -> None:
-        """Kill the thread, which is ending by itself, if it has not ended after `within_ms`."""
+        """Kill the thread if it has not ended after `within_ms`.
+
+        The thread is already ending by itself.
+        """
         with self._lock:
             if self._job_runs:
                 self._end_by = Deadline(self.clock, within_ms)
 
     def wait_started(self) -> SparkError | None:
-        """Wait until the thread has registered or ended; return the error if it never ran."""
+        """Wait until the thread has registered or ended.
+
+        Returns the error if the thread never ran.
+        """
         self._started.wait()
         return None if self.has_run else self._failure
 
@@ -421,7 +441,10 @@ class HostedThread:
 
     @property
     def was_lost(self) -> bool:
-        """Whether Spark lost the thread before it ended, so that its work was not committed."""
+        """Whether Spark lost the thread before it ended.
+
+        The work of a lost thread was not committed.
+        """
         return self.ended and self.exit is None and self.has_run
 
     @property
@@ -476,8 +499,8 @@ class HostedThread:
             if host.startswith("127."):
                 return SparkError(
                     f"Stream thread {self.name} has a task slot but has not registered within "
-                    f"{seconds}: this machine is probably too busy to start its Python process in "
-                    "that time. Restart the application when the machine is less busy."
+                    f"{seconds}: this machine is probably too busy to start the thread's Python "
+                    "process in that time. Restart the application when the machine is less busy."
                 )
             return SparkError(
                 f"Stream thread {self.name} has a task slot but has not registered within "
@@ -523,12 +546,12 @@ _DECOMMISSION_CHECK_MS: Final = 1_000
 
 
 class DecommissionMonitor:
-    """Moves stream threads off executors that are being decommissioned, once a slot is free.
+    """Moves stream threads off executors that are being decommissioned.
 
-    Spark kills such an executor soon. A thread that commits, leaves the group and continues
-    elsewhere costs one rebalance. If a thread is killed with its executor, its loss is detected
-    only after the session timeout, and its uncommitted work is repeated. If no slot is free, a
-    thread continues until its executor is killed.
+    Spark kills such an executor soon, so a thread moves once a slot is free. A thread that commits,
+    leaves the group and continues elsewhere costs one rebalance. If a thread is killed with its
+    executor, its loss is detected only after the session timeout, and its uncommitted work is
+    repeated. If no slot is free, a thread continues until its executor is killed.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""Runs each stream thread as a Spark job with a single task, which can be canceled individually."""
+"""Runs each stream thread as a Spark job with a single task.
+
+The jobs can be canceled individually.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import SparkSession
 
-#: More attempts than Spark ever makes for a task.
+#: The maximum number of task attempts to list, which is more than Spark ever makes.
 _MAX_ATTEMPTS: Final = 1_000
-#: The maximum lengths of Spark's error messages when they are quoted in Millstream's.
+#: The maximum lengths of excerpts from Spark's error messages in Millstream's messages.
 _MAX_REASON_CHARS: Final = 300
 _MAX_CHARS: Final = 1_500
-#: The last line of a Python traceback.
+#: The start of a traceback's last line, which contains the exception.
 _RAISED: Final = re.compile(r"[\w.]*(Error|Exception|Interrupt): ")
 
 
@@ -44,7 +47,9 @@ class SparkJobs:
         description: str,
         preferred_host: str | None = None,
     ) -> ThreadExit:
-        """Run a pickled `ThreadPlan` and wait until the thread ends, which may take months.
+        """Run a pickled `ThreadPlan` and wait until the thread ends.
+
+        A thread may run for months.
 
         Call this on a dedicated Python thread: Spark's job tags belong to the calling thread. Only
         this job may have the tag. The preferred host is in Spark's spelling.
@@ -78,7 +83,10 @@ class SparkJobs:
         return thread_exit
 
     def _rdd_preferring(self, host: str) -> RDD[int]:
-        """Create an RDD of one element with a preferred host. PySpark has no API for this."""
+        """Create an RDD of one element with a preferred host.
+
+        PySpark has no API for this.
+        """
         from pyspark import RDD
 
         context = self._context
@@ -101,13 +109,19 @@ class SparkJobs:
             self._context.cancelJobsWithTag(_legal_tag(tag))
 
     def running_tasks(self, tag: str) -> int:
-        """Return the number of tasks of this job that have a slot: 0 while the task is queued."""
+        """Return the number of tasks of this job that have a slot.
+
+        The number is 0 while the task is queued.
+        """
         tracker = self._context.statusTracker()
         infos = map(tracker.getStageInfo, self._stages(tag))
         return sum(stage.numActiveTasks for stage in filter(None, infos))
 
     def host_of(self, tag: str) -> str | None:
-        """Return the host of the job's latest task, in Spark's spelling; None until launched."""
+        """Return the host of the job's latest task, in Spark's spelling.
+
+        Returns None until a task is launched.
+        """
         task = self._last_task(tag)
         return None if task is None else str(task.host())
 
@@ -117,7 +131,10 @@ class SparkJobs:
         return None if task is None else str(task.executorId())
 
     def hosts(self) -> set[str]:
-        """Return the hosts, in Spark's spelling, of executors that are not being decommissioned."""
+        """Return the hosts of the executors, in Spark's spelling.
+
+        Executors that are being decommissioned are excluded.
+        """
         if not self.alive:
             return set()
         return {each.host for each in executors(self._context) if not each.is_decommissioned}
@@ -127,7 +144,7 @@ class SparkJobs:
         return decommissioning_enabled(self._context)
 
     def is_decommissioned(self, executor: str) -> bool:
-        """Whether an executor is being decommissioned, or has been."""
+        """Return whether an executor is being decommissioned, or has been."""
         return self.alive and is_decommissioned(self._context, executor)
 
     def _last_task(self, tag: str) -> Any:
@@ -148,7 +165,10 @@ class SparkJobs:
 
     @property
     def alive(self) -> bool:
-        """Whether the session can run jobs: its JVM is running and its context is not stopped."""
+        """Whether the session can run jobs.
+
+        Its JVM must be running, and its context must not be stopped.
+        """
         if not has_jvm(self._context):
             return False
         try:
@@ -173,8 +193,11 @@ def _to_spark_error(error: Exception) -> SparkError:
 
 
 def _reason(text: str) -> str:
-    """Extract the cause from Spark's message, without the tracebacks of the JVM and Python."""
-    # The exception is on the first line after the traceback that is not indented.
+    """Extract the cause from Spark's message.
+
+    The tracebacks of the JVM and Python are omitted.
+    """
+    # The exception is on the first line after the indented lines of the traceback.
     raised = re.search(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", text)
     if raised is not None:
         return f"a Python worker raised {raised[1]}"[:_MAX_REASON_CHARS]

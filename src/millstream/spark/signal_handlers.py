@@ -25,15 +25,16 @@ class _InstalledHandler(NamedTuple):
     installed: Handler
 
 
-#: In the order of installation.
+#: The installed handlers, in the order of installation.
 _installed: Final[list[_InstalledHandler]] = []
 
 
 @contextmanager
 def installed_handlers(handlers: Mapping[int, Handler]) -> Iterator[None]:
-    """Install signal handlers by signal number inside the context, in the main thread only.
+    """Install signal handlers inside the context.
 
-    Children that are forked inside the context have the previous handlers.
+    Handlers are mapped by signal number, and can only be installed in the main thread. Children
+    that are forked inside the context have the previous handlers.
     """
     added = [
         _InstalledHandler(number, signal.signal(number, handler), handler)
@@ -68,7 +69,10 @@ def _unblock() -> None:
 
 
 def _restore() -> None:
-    """Restore the previous handlers in a forked child, unless user code has replaced ours."""
+    """Restore the previous handlers in a forked child.
+
+    If user code has replaced one of our handlers, the user's handler is kept.
+    """
     for each in reversed(_installed):
         if signal.getsignal(each.number) == each.installed:
             signal.signal(each.number, each.before)

@@ -59,7 +59,10 @@ class ThreadEventQueue:
         return threading.current_thread() is self._thread
 
     def put(self, event: ThreadEvent) -> None:
-        """Add an event. For a report, block while the queue is open and too many are pending."""
+        """Add an event.
+
+        For a report, blocks while the queue is open and too many reports are pending.
+        """
         if event.kind == "report":
             with self._room:
                 self._room.wait_for(lambda: self._is_closed or self._reports < _MAX_PENDING_REPORTS)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class EngineFailures:
-    """The first engine failure below the user code of one task.
+    """Records the first engine failure of one task.
 
     User code calls stores, and stores call their storage and changelog. If one of these fails, the
     store and its changelog may differ, so the task must not commit, regardless of what user code
     does with the error. No exception handler is called, and the task fails at the end of its batch
-    at the latest. Storages, changelogs and nodes record failures where they raise them.
+    at the latest. Storages, changelogs and nodes record each failure before they raise it.
 
     Args:
-        shared: failures of the global stores, which tasks read.
+        shared: the failures of the global stores, which tasks read.
     """
 
     def __init__(self, shared: EngineFailures | None = None) -> None:
@@ -27,12 +27,15 @@ class EngineFailures:
         return self._first
 
     def record(self, error: Exception) -> None:
-        """Record a failure, unless one was recorded before."""
+        """Record a failure, unless another one was recorded before."""
         if self._first is None:
             self._first = error
 
     def reset(self) -> None:
-        """Clear the failure: the stores were reopened, or the failure does not affect the task."""
+        """Clear the failure.
+
+        Call this when the stores are reopened, or when the failure does not affect the task.
+        """
         self._first = None
         if self._shared is not None:
             self._shared.reset()

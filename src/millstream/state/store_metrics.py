@@ -57,7 +57,7 @@ class StoreMetrics:
         self._databases: dict[str, Storage] = {}
 
     def track_databases(self, storages: Storages) -> Storages:
-        """Wrap `storages` to register each database that they open."""
+        """Wrap a factory of storages so that each database it opens is registered."""
         return _TrackingStorages(storages, self._databases)
 
     def on_open(self, builder: StoreBuilder, store: OpenStore, took_ns: int) -> None:
@@ -117,12 +117,12 @@ class StoreMetrics:
             if call is not None:
                 if what not in sensors:
                     sensors[what] = self._timed(part, what)
-                # Wrap the methods of the object, so that unmeasured stores have no overhead.
+                # Wrap the methods of this object only, so that unmeasured stores have no overhead.
                 setattr(store, method, _measured(call, sensors[what]))
 
 
 def metrics_scope_of(builder: StoreBuilder) -> str:
-    """Return Kafka Streams' name for the type of a store, which prefixes its metric label."""
+    """Return Kafka Streams' name for a type of store, the prefix of its metric label."""
     where = "rocksdb" if builder.persistent else "in-memory"
     if isinstance(builder, WindowStoreBuilder):
         return f"{where}-window"
@@ -148,7 +148,7 @@ def _measured(call: Callable[..., Any], sensor: Sensor) -> Callable[..., Any]:
 
 
 class _TrackingStorages:
-    """Wraps storages and registers the databases that they open. Implements `Storages`."""
+    """Registers each database that the wrapped factory opens. Implements `Storages`."""
 
     def __init__(self, storages: Storages, databases: dict[str, Storage]) -> None:
         self._storages = storages

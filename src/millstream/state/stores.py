@@ -27,7 +27,9 @@ from millstream.state.builders.window_builders import (
 
 @dataclass(frozen=True)
 class KeyValueStoreSupplier:
-    """Where a key-value store stores its data (Kafka Streams' `KeyValueBytesStoreSupplier`).
+    """The name and storage of a key-value store.
+
+    Kafka Streams' `KeyValueBytesStoreSupplier`.
 
     Raises:
         ConfigError: the name is not valid for a directory or topic.
@@ -42,9 +44,10 @@ class KeyValueStoreSupplier:
 
 
 class Stores:
-    """Factory for store suppliers (the storage of a store) and builders (its serdes and options).
+    """Factory for store suppliers and store builders.
 
-    Builders use the config's default serdes unless others are passed.
+    A supplier defines the storage of a store; a builder adds its serdes and options. Builders use
+    the config's default serdes unless others are passed.
 
     Example:
         >>> class Count(Processor[str, str, str, int]):
@@ -114,7 +117,9 @@ class Stores:
     def persistent_versioned(
         name: str, history_retention: timedelta, segment_interval: timedelta | None = None
     ) -> VersionedStoreSupplier:
-        """Create a supplier for a versioned RocksDB store, for `versioned_builder` (KIP-889).
+        """Create a supplier for a versioned RocksDB store (KIP-889).
+
+        Pass it to `versioned_builder`.
 
         Args:
             history_retention: how far back versions can be read, and how late they may arrive.
@@ -159,7 +164,9 @@ class Stores:
     def in_memory_window(
         name: str, retention: timedelta, window_size: timedelta, retain_duplicates: bool = False
     ) -> WindowStoreSupplier:
-        """Create a supplier for an in-memory window store; a restart reads the whole changelog.
+        """Create a supplier for an in-memory window store.
+
+        A restart reads the whole changelog.
 
         Args:
             retention: how long a window is kept, counted from its start.
@@ -201,7 +208,9 @@ class Stores:
 
     @staticmethod
     def in_memory_session(name: str, retention: timedelta) -> SessionStoreSupplier:
-        """Create a supplier for an in-memory session store; a restart reads the whole changelog.
+        """Create a supplier for an in-memory session store.
+
+        A restart reads the whole changelog.
 
         Args:
             retention: how long a session is kept, counted from its end.
@@ -296,9 +305,9 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> WindowStoreBuilder[K, V]:
-        """Create a builder for a store of one plain value per key and window: logged, not cached.
+        """Create a builder for a store of one plain value per key and window.
 
-        Processors get a `WindowStore`.
+        The store is logged, but not cached. Processors get a `WindowStore`.
 
         Example:
             >>> hour, minute = timedelta(hours=1), timedelta(minutes=1)
@@ -338,9 +347,9 @@ class Stores:
         key: Serde[K] | None = None,
         value: Serde[V] | None = None,
     ) -> SessionStoreBuilder[K, V]:
-        """Create a builder for a store of one value per key and session: logged, not cached.
+        """Create a builder for a store of one value per key and session.
 
-        Processors get a `SessionStore`.
+        The store is logged, but not cached. Processors get a `SessionStore`.
 
         Example:
             >>> kept = Stores.in_memory_session("visits", timedelta(days=1))

@@ -1,4 +1,4 @@
-"""The stores of one task, which are opened, restored, committed and closed together.
+"""The stores of one task: opened, restored, committed and closed together.
 
 Kafka Streams' `ProcessorStateManager`.
 """
@@ -42,7 +42,7 @@ from millstream.state.store_metrics import StoreMetrics
 
 logger = logging.getLogger(__name__)
 
-#: The number of offsets that stores may be ahead of the checkpoint file before it is rewritten.
+#: How many offsets the stores may be ahead of the checkpoint file before the file is rewritten.
 _CHECKPOINT_AFTER_OFFSETS: Final = 10_000
 
 
@@ -52,15 +52,15 @@ class TaskStores:
     To commit, flush the caches (operators flush theirs; then call `flush_cache` for each store
     until no cache has changes), flush the producer, commit the input offsets, and call `commit`
     with the acknowledged changelog offsets. Only commits and restoration write to
-    persistent stores, so the state on disk is always that of a commit.
+    persistent stores, so the state on disk always corresponds to a commit.
 
     An instance is owned by one thread at a time, and may be reopened after closing.
 
     Args:
-        directory: the application's state on this host, which only persistent stores use.
+        directory: the application's state directory on this host, for persistent stores only.
         application_id: the prefix of changelog names that are passed to serdes.
-        changelogs: the changelog partition of each store that is restored: of its own changelog, or
-            of the source topic that serves as one.
+        changelogs: the changelog partition of each store that is restored. The topic is the store's
+            own changelog, or a source topic that serves as its changelog.
         recent_max_bytes: the limit for the recent entries that all window stores keep in memory.
         dropped: see `StoreEnvironment`.
         write_check: verifies the order of writes and deliveries, in tests.
@@ -119,8 +119,8 @@ class TaskStores:
 
         Raises:
             LockError: another process owns the task.
-            TaskCorruptedError: a store or the checkpoint cannot be read. All stores are closed
-                again, and the next owner of the task starts with an empty state.
+            TaskCorruptedError: a store or the checkpoint cannot be read. All stores are closed,
+                and the next owner of the task starts with an empty state.
         """
         with (
             disk_errors(f"open the state of task {self.task_id}", self.task_id),
@@ -165,9 +165,9 @@ class TaskStores:
                 self._write_checkpoint()
 
     def mark_corrupted(self) -> None:
-        """Mark the task's local state as corrupted: the next owner deletes and restores it.
+        """Mark the task's local state as corrupted.
 
-        Open stores must still be closed.
+        The next owner deletes and restores it. Open stores must still be closed.
 
         Raises:
             LockError: another process owns the task.
@@ -180,23 +180,26 @@ class TaskStores:
     def can_recycle(self) -> bool:
         """Whether the stores may stay open for the task's other role.
 
-        False after an engine failure, or if a processor's `close` wrote after the last commit: the
-        changelog records may not be delivered, or may be aborted. If they are delivered,
-        restoration reads them.
+        False after an engine failure, or if anything was written after the last commit, for example
+        by a processor's `close`: its changelog records may not be delivered, or may be aborted. If
+        they are delivered, restoration reads them.
         """
         failed = self.failures.first is not None
         return not (failed or self._writer.has_written or self.uncommitted_bytes)
 
     def recycle(self) -> None:
-        """Clear the caches and keep the stores open for the task's other role: active or standby.
+        """Clear the caches and keep the stores open for the task's other role.
+
+        The roles are active and standby.
 
         Raises:
-            IllegalStateError: the stores have uncommitted writes.
+            IllegalStateError: `can_recycle` is False.
         """
         if not self.can_recycle:
             raise IllegalStateError(
-                f"The stores of task {self.task_id} have {self.uncommitted_bytes} bytes of "
-                "uncommitted writes, so they cannot stay open for another role. Close them.",
+                f"The stores of task {self.task_id} have failed or have uncommitted writes "
+                f"({self.uncommitted_bytes} bytes), so they cannot stay open for another role. "
+                "Close them.",
                 task_id=self.task_id,
             )
         for cache in self.caches().values():
@@ -225,7 +228,7 @@ class TaskStores:
         return self._stores.get(name)
 
     def table(self, name: str) -> Any:
-        """Return a store's interface for the DSL's operators, for example a `TimestampedTable`.
+        """Return a store's interface for DSL operators, for example a `TimestampedTable`.
 
         Raises:
             UnknownStateStoreError: the task has no such store.
@@ -249,19 +252,19 @@ class TaskStores:
     # --- restoration ---------------------------------------------------------------------------
 
     def restorers(self) -> dict[TopicPartition, StoreRestorer]:
-        """Return the restorer of each changelog partition; it also tracks the store's offset."""
+        """Return the restorer of each changelog partition, which also tracks its offset."""
         return dict(self._restorers)
 
     def changelog_offsets(self) -> dict[TopicPartition, int | None]:
-        """Return the last offset that the store of each changelog reflects; None if unknown."""
+        """Return the last offset that each changelog's store reflects; None if unknown."""
         return {partition: restorer.reached for partition, restorer in self._restorers.items()}
 
     # --- commit --------------------------------------------------------------------------------
 
     def flush_cache(self, name: str) -> None:
-        """Flush a cache without forwarding its changes downstream.
+        """Flush the cache of a store, unless an operator forwards its changes downstream.
 
-        If an operator forwards the changes, it must flush the cache before this call. The cache
+        In that case, the operator must flush the cache before this call. A cache without changes
         then evicts entries if the puts of processors have exceeded the budget.
         """
         cache = self._get_open(name).cache
@@ -275,7 +278,7 @@ class TaskStores:
 
     @property
     def has_cached_changes(self) -> bool:
-        """Whether a cache holds changes that were neither written nor forwarded."""
+        """Whether a cache has changes that were neither written nor forwarded."""
         return any(cache.dirty for cache in self.caches().values())
 
     def write_cached_changes(self) -> list[str]:
@@ -286,12 +289,14 @@ class TaskStores:
         return list(changed)
 
     def stream_times(self) -> dict[str, int]:
-        """Return the latest time put into each window and session store; -1 for none."""
+        """Return the latest time put into each window and session store; -1 if empty."""
         times = ((name, opened.stream_time) for name, opened in self._stores.items())
         return {name: time for name, time in times if time is not None}
 
     def log_changes(self) -> None:
-        """Log the changes that stores log once per commit; call this after flushing the caches.
+        """Log the changes that stores log once per commit.
+
+        Call this after flushing the caches.
 
         Raises:
             Exception: a storage or a changelog failed, and user code hid the error.
@@ -326,7 +331,7 @@ class TaskStores:
         return self._uncommitted.is_exceeded
 
     def on_commit_started(self) -> None:
-        """Freeze the writes so far; see `Committable.on_commit_started`."""
+        """Freeze the writes made so far; see `Committable.on_commit_started`."""
         for opened in self._stores.values():
             opened.base.on_commit_started()
 
@@ -414,7 +419,7 @@ class TaskStores:
         )
 
     def _checkpoint_offsets(self) -> dict[TopicPartition, int]:
-        """Return the offsets of persistent stores that do not store their own offset."""
+        """Return the offsets of persistent stores that do not store their own offsets."""
         return {
             partition: restorer.reached
             for partition, restorer in self._restorers.items()

@@ -1,8 +1,8 @@
 """Decaton's subscriptions: many concurrent tasks per partition, in order by key.
 
 A `ProcessorSubscription` (`api`) builds a topology: for each of its topics, a source, an operator,
-and sinks for retries, dead letters and tasks above their quota. `subscription_plan` is the part
-that is shipped to the threads.
+and sinks for retries, dead letters and tasks above their quota. `subscription_plan` defines the
+data that is shipped to the threads.
 
 - `operator`: the operator of one partition, a concurrent operator. It reads and admits tasks (rate
   limit, per-key quota, ignored keys), queues tasks that may not start yet, calls the processors,

@@ -25,7 +25,7 @@ _SCOPE: Final = "millstream"
 
 
 class OpenTelemetryTracing:
-    """Creates a span for each task, as a child of the trace in the headers of its record.
+    """Creates a span for each task, as a child of the trace in its record's headers.
 
     The span starts when the task is taken and ends when it is completed. The parent is read from
     W3C's `traceparent` header, or from the headers that OpenTelemetry's propagator is configured
@@ -110,8 +110,8 @@ def require_opentelemetry() -> None:
     """Raise a ConfigError if the extra `otel` is not installed."""
     if not _IS_INSTALLED:
         raise ConfigError(
-            "OpenTelemetry is not installed: pip install 'millstream[otel]', and an SDK with an "
-            "exporter."
+            "OpenTelemetry is not installed. Run pip install 'millstream[otel]', and install an "
+            "SDK with an exporter."
         )
 
 

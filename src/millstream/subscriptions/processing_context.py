@@ -83,7 +83,9 @@ class TaskTrace(Protocol):
         """
 
     def completed(self, outcome: str, error: BaseException | None) -> None:
-        """Called when the task is completed and no longer holds back the commit of its offset.
+        """Called when the task is completed.
+
+        The task then no longer holds back the commit of its offset.
 
         Args:
             outcome: "complete", "retry" or "fail".
@@ -91,7 +93,10 @@ class TaskTrace(Protocol):
         """
 
     def retry_headers(self) -> Headers:
-        """Return headers to add to the retried record; they replace headers of the same names."""
+        """Return headers to add to the retried record.
+
+        They replace headers of the same names.
+        """
 
 
 class ProcessingContext:
@@ -155,7 +160,7 @@ class ProcessingContext:
         self.index = index
         #: The metadata, the deserialized task, and its bytes.
         self.metadata, self.task, self.payload = task
-        #: The outcome: "complete", "retry" or "fail"; None while it is open.
+        #: The outcome: "complete", "retry" or "fail"; None while the task is not completed.
         self.outcome: str | None = None
         #: The error of a failed task.
         self.error: BaseException | None = None
@@ -190,7 +195,7 @@ class ProcessingContext:
 
     @property
     def key(self) -> Any:
-        """The record's key, deserialized with the subscription's `key=`; bytes without one.
+        """The record's key, deserialized with the subscription's `key` serde, if any.
 
         The key is deserialized on access: processors that do not access it accept keys of any
         format.
@@ -203,7 +208,10 @@ class ProcessingContext:
 
     @property
     def raw_key(self) -> bytes | None:
-        """The bytes of the record's key. Tasks with equal bytes are processed one by one."""
+        """The bytes of the record's key.
+
+        Tasks with equal key bytes are processed one after the other.
+        """
         key: bytes | None = self.batch.keys[self.index]
         return key
 
@@ -274,7 +282,7 @@ class ProcessingContext:
         self._pushed.append(result)
 
     def _unawaited_error(self) -> BaseException | None:
-        """Return an error if a pushed task was not processed, because it was not awaited."""
+        """Return an error if the result of a push was not awaited; None otherwise."""
         pushed, self._pushed = self._pushed or (), None
         # A deferred task is completed explicitly, and the coroutine may be awaited later.
         if self._deferral is not None:

@@ -37,7 +37,7 @@ class PartitionMetrics:
                 self._counts[name] += by
 
     def measure(self, name: str, count: int, total: float, maximum: float) -> None:
-        """Add to a timer or another distribution over tasks."""
+        """Add the values of `count` tasks to a timer or another distribution."""
         if not count:
             return
         with self._lock:
@@ -63,14 +63,20 @@ class SubscriptionMetrics:
         self._gauges: dict[TopicPartition, Callable[[], Mapping[str, float]]] = {}
 
     def for_partition(self, partition: TopicPartition) -> PartitionMetrics:
-        """Return the metrics of a partition. They continue if the partition is assigned again."""
+        """Return the metrics of a partition.
+
+        They continue if the partition is assigned again.
+        """
         with self._lock:
             return self._partitions.setdefault(partition, PartitionMetrics())
 
     def add_gauges(
         self, partition: TopicPartition, gauges: Callable[[], Mapping[str, float]]
     ) -> None:
-        """Register the gauges of an assigned partition. They run on the thread that calls `all`."""
+        """Register the gauges of an assigned partition.
+
+        They run on the thread that calls `all`.
+        """
         self._gauges[partition] = gauges
 
     def remove_gauges(self, partition: TopicPartition) -> None:

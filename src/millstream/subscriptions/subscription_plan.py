@@ -38,7 +38,10 @@ class SubscriptionPlan:
 
 @dataclass(frozen=True)
 class SubscriptionPart:
-    """One topic of a subscription, its role and its sinks. A sink without a topic is None."""
+    """One topic of a subscription, its role and its sinks.
+
+    A sink is None if the subscription has no topic for it.
+    """
 
     plan: SubscriptionPlan
     topic: str

@@ -104,7 +104,10 @@ class Completion:
         return self._clock.monotonic_ms() - self._since_ms
 
     def complete(self) -> None:
-        """Complete the task, so that its offset can be committed. Further calls do nothing."""
+        """Complete the task, so that its offset can be committed.
+
+        Further calls do nothing.
+        """
         self.land("complete", None)
 
     def retry(self) -> None:

@@ -1,4 +1,4 @@
-"""Processors of tasks: functions, coroutine functions, and classes with a lifecycle."""
+"""Task processors: functions, coroutine functions, and classes with a lifecycle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Scope(enum.Enum):
         'unit'
     """
 
-    #: One instance per thread of the subscription, which is a separate process.
+    #: One instance per thread of the subscription. Each thread is a separate process.
     SUBSCRIPTION = "subscription"
     #: One instance per topic partition.
     PARTITION = "partition"
@@ -41,10 +41,10 @@ class Scope(enum.Enum):
 
 
 class TaskProcessor:
-    """A processor with a lifecycle. Override `process`, and `open` and `close` if needed.
+    """A processor with a lifecycle.
 
-    `process` may be `async def`; in that case, so may `open` and `close`. Semantics: Decaton's
-    `DecatonProcessor`.
+    Override `process`, and `open` and `close` if needed. `process` may be `async def`; in that
+    case, so may `open` and `close`. Semantics: Decaton's `DecatonProcessor`.
 
     Example:
         >>> class Mailer(TaskProcessor):
@@ -135,7 +135,10 @@ class ProcessorChain:
 
 
 class _ProcessorSlot:
-    """A slot for one processor: the first thread that needs it creates it, others wait."""
+    """A slot for one processor.
+
+    The first thread that needs the processor creates it; other threads wait.
+    """
 
     __slots__ = ("is_closed", "lock", "processor")
 
@@ -147,7 +150,7 @@ class _ProcessorSlot:
 
 
 class ProcessorInstances:
-    """The open processors of a chain for all partitions of one thread of the subscription.
+    """The open processors of a chain, for all partitions of a subscription thread.
 
     Thread-safe: the units of a partition create their processors concurrently.
     """
@@ -158,11 +161,12 @@ class ProcessorInstances:
         self._slots: dict[tuple[int, Hashable], _ProcessorSlot] = {}
 
     def calls(self, partition: TopicPartition, unit: Hashable) -> tuple[ProcessorCall, ...]:
-        """Return the processor calls for a unit of a partition. New processors are created and
-        opened.
+        """Return the processor calls for a unit of a partition.
+
+        New processors are created and opened.
 
         Raises:
-            IllegalStateError: a processor was closed while it was created.
+            IllegalStateError: a processor was closed while it was being created.
         """
         return tuple(
             self._processor_for(index, part, partition, unit).process
@@ -212,7 +216,7 @@ class ProcessorInstances:
                 slot.processor = made
                 return
         _close_processor(made)
-        raise IllegalStateError(f"{type(made).__name__} was closed while it was opened.")
+        raise IllegalStateError(f"{type(made).__name__} was closed while it was being opened.")
 
     def _close(self, which: Callable[[Hashable], bool]) -> None:
         with self._lock:
@@ -233,7 +237,10 @@ def _close_processor(processor: TaskProcessor) -> None:
 
 
 def _wait_for(result: Any) -> None:
-    """Wait for an `async` method of a processor, which runs on the event loop like its tasks."""
+    """Wait for an `async` method of a processor.
+
+    The method runs on the event loop, like the processor's tasks.
+    """
     if isawaitable(result):
         asyncio.run_coroutine_threadsafe(_awaited(result), event_loop()).result(_ASYNC_S)
 
@@ -243,7 +250,7 @@ async def _awaited(result: Awaitable[Any]) -> None:
 
 
 def _check_methods(made: object) -> None:
-    """Raise a TypeError if a method of a processor or its class is a generator function."""
+    """Raise a TypeError if a processor or its class has a generator method."""
     kind = made if isinstance(made, type) else type(made)
     for name in _METHODS:
         reject_generator(

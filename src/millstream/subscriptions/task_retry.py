@@ -97,8 +97,8 @@ class Retry:
             `-retry`.
         max_attempts: the maximum number of attempts, including the first; None means unlimited.
         after_last: the handling of a task without attempts left: `"dead_letter"`, the default with
-            a `dead_letter_topic`, writes it there; `"drop"` completes it and logs the error;
-            `"fail"` ends the thread, and the task is processed again after a restart.
+            a `dead_letter_topic`, writes it to that topic; `"drop"` completes it and logs the
+            error; `"fail"` ends the thread, and the task is processed again after a restart.
         dead_letter_topic: the topic for tasks without attempts left. It must exist.
         on_send_failure: the handling of a task that could not be written to the retry or
             dead-letter topic, for example because it is too large or the brokers did not respond:
@@ -154,7 +154,7 @@ class Retry:
         return f"{topic}-retry" if self.topic is None else self.topic
 
     def next_delay_ms(self, retry_count: int) -> int | None:
-        """Return the backoff before the next retry in milliseconds; None after the last attempt.
+        """Return the backoff before the next retry in ms; None after the last attempt.
 
         Args:
             retry_count: the number of previous retries, from the metadata of the task.
@@ -168,7 +168,7 @@ class Retry:
         return self.pause_ms(retry_count)
 
     def pause_ms(self, retry_count: int) -> int:
-        """Return the backoff after a number of retries in milliseconds, ignoring `max_attempts`.
+        """Return the backoff after a number of retries in ms, ignoring `max_attempts`.
 
         Example:
             >>> Retry(backoff=timedelta(seconds=1)).pause_ms(0)

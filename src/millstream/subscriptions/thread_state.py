@@ -15,7 +15,7 @@ from millstream.subscriptions.subscription_metrics import (
 from millstream.subscriptions.subscription_plan import SubscriptionPlan
 from millstream.subscriptions.task_processors import ProcessorInstances
 
-#: Partition and offset of the tasks of one stream task whose retry or dead letter was rejected.
+#: The partitions and offsets of tasks whose retry or dead letter was rejected, for one stream task.
 #: Used on one thread.
 RejectedTasks = set[tuple[TopicPartition, int]]
 
@@ -36,7 +36,10 @@ class SubscriptionThreadState:
         self.version += 1
 
     def update(self, given: Mapping[str, Any]) -> Properties:
-        """Set the properties that the driver has sent, without defaults. Returns all properties."""
+        """Set the properties that the driver has sent.
+
+        The driver does not send defaults. Returns all properties.
+        """
         properties = Properties(**given)
         self.change(properties)
         return properties

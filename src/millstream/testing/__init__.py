@@ -1,4 +1,4 @@
-"""Test support for stream processing applications: a driver without a broker, and a real broker.
+"""Test support for applications: a driver without a broker, and a real broker.
 
 `driver` contains `TopologyTestDriver`, and `driver_topics` its topics. They use `stepping`, which
 runs a topology as one task, with the same code as in an application, and lets tests inspect pending

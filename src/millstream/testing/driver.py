@@ -27,17 +27,18 @@ V = TypeVar("V")
 
 
 class TopologyTestDriver:
-    """Runs a topology as one task, record by record (Kafka Streams' `TopologyTestDriver`).
+    """Runs a topology as one task, record by record.
 
-    Every topic has one partition. The driver commits after each record: caches are flushed, and
-    records that were written to a topic that the topology itself reads, such as a repartition
-    topic, are queued there. A call returns when all records have been processed.
+    Kafka Streams' `TopologyTestDriver`. Every topic has one partition. The driver commits after
+    each record: caches are flushed, and records that were written to a topic that the topology
+    itself reads, such as a repartition topic, are queued for processing. A call returns when all
+    records have been processed.
 
     If the topology fails, the call raises the error; after that, the driver can only be closed.
 
     Args:
-        config: the settings; by default those of an application "topology-test-driver". State is
-            kept in a temporary directory, regardless of `state_dir`.
+        config: the settings; by default those of an application named "topology-test-driver".
+            State is stored in a temporary directory, regardless of `state_dir`.
         initial_wall_clock_ms: the initial wall-clock time in milliseconds since the epoch; by
             default now. Only `advance_wall_clock_time` changes the time.
 
@@ -125,7 +126,7 @@ class TopologyTestDriver:
         """Create an object that reads from a topic of the topology, each record once.
 
         Internal topics can be read by their full names, with the application id. Several output
-        topics with the same name share its records.
+        topics with the same name share the records: only one of them reads each record.
 
         Example:
             >>> clicks.pipe_input("ann", "/")
@@ -178,7 +179,7 @@ class TopologyTestDriver:
 
         A test driver calls DataFrame functions only in this method: until then, piped records wait
         in the input topic of the function. Each function gets its records as one batch, in a
-        DataFrame that is not streaming; no state is kept between batches.
+        DataFrame that is not streaming; no state is carried over between batches.
 
         Args:
             spark: a session, for example `SparkSession.builder.master("local[1]").getOrCreate()`.
@@ -255,7 +256,7 @@ class TopologyTestDriver:
         return self._steps.metrics()
 
     def topology_metadata(self) -> dict[str, Any]:
-        """Return the topics of the topology under the names that an application would use.
+        """Return the topology's topics under the names that an application would use.
 
         Returns:
             `topics`: each internal topic with its `kind` (repartition or changelog), its `config`,

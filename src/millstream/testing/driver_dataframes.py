@@ -41,12 +41,14 @@ def run_stage(
     feed: Callable[[str, bytes | None, bytes | None, int, Headers], None],
     now_ms: int,
 ) -> int:
-    """Run a stage's function on its waiting records, as one batch, and feed the results.
+    """Run a stage's function on its waiting records, and feed the results.
+
+    The function processes the records as one batch.
 
     Args:
         session: the session for the function, which gets a DataFrame that is not streaming.
         outputs: the records written to each topic. Those in the stage's input topic are removed.
-        now_ms: the timestamp of results without one.
+        now_ms: the timestamp of results that have no timestamp.
 
     Returns:
         The number of waiting records.

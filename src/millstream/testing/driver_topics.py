@@ -126,11 +126,12 @@ class _CapturedChangelogs:
 
 
 class TestInputTopic(Generic[K, V]):
-    """Writes to one topic of a test driver. Created by `TopologyTestDriver.create_input_topic`.
+    """Writes to one topic of a test driver.
 
-    It has its own clock for records without a timestamp. A call returns when all records have been
-    processed; it raises the error if the topology fails, and ValueError if the topology does not
-    read the topic or a timestamp is negative.
+    Created by `TopologyTestDriver.create_input_topic`. Each input topic has its own clock for
+    records without a timestamp. A call returns when all records have been processed. It raises the
+    error if the topology fails, and ValueError if the topology does not read the topic or a
+    timestamp is negative.
 
     The examples of the methods use `numbers` and `out` of this example, at a wall-clock time of 0.
 
@@ -251,7 +252,7 @@ class TestInputTopic(Generic[K, V]):
         Args:
             start_ms: the timestamp of the first record; by default timestamps come from the topic's
                 clock, which advances.
-            advance: the time between two records, if `start_ms` is given; by default 0.
+            advance: the time between two records, if `start_ms` is set; by default 0.
 
         Example:
             >>> numbers.pipe_key_values([("a", 1), ("b", 2)], start_ms=0)
@@ -275,10 +276,10 @@ class TestInputTopic(Generic[K, V]):
 
 
 class TestOutputTopic(Generic[K, V]):
-    """Reads one topic of a test driver. Created by `TopologyTestDriver.create_output_topic`.
+    """Reads one topic of a test driver.
 
-    Each record is read once, in the order of writing. The examples of the methods use `numbers` and
-    `out` of this example.
+    Created by `TopologyTestDriver.create_output_topic`. Each record is read once, in the order of
+    writing. The examples of the methods use `numbers` and `out` of this example.
 
     Example:
         >>> builder = StreamsBuilder()

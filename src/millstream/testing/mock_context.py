@@ -1,4 +1,7 @@
-"""A processor context for unit tests of a single processor, without a topology or driver."""
+"""A processor context for unit tests of a single processor.
+
+It needs no topology or driver.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class CapturedForward(NamedTuple):
     """A record that a processor forwarded.
 
     Args:
-        child: the child to which it was forwarded; None for all children.
+        child: the child to which the record was forwarded; None for all children.
 
     Example:
         >>> context = MockProcessorContext()
@@ -50,7 +53,9 @@ class CapturedForward(NamedTuple):
 
 
 class CapturedPunctuator:
-    """A punctuation that a processor scheduled. Call `punctuator(time_ms)` to trigger it.
+    """A punctuation that a processor scheduled.
+
+    Call `punctuator(time_ms)` to trigger it.
 
     Attributes:
         interval: the time between two calls.
@@ -99,12 +104,12 @@ class MockProcessorContext(Generic[K, V]):
     and the record metadata (Kafka Streams' `MockProcessorContext`). To test a processor together
     with its topology, use `TopologyTestDriver`.
 
-    The context accepts both kinds of records, so it also works with a `FixedKeyProcessor`. As a
-    context manager, it closes and removes its stores at the end. The examples of the methods use a
-    new `context`.
+    The context accepts both kinds of records, so it also works with a `FixedKeyProcessor`. If it is
+    used as a context manager, it closes and removes its stores at the end. The examples of the
+    methods use a new `context`.
 
     Args:
-        config: the settings; by default those of an application "mock".
+        config: the settings; by default those of an application named "mock".
         task_id: the id of the task; by default `0_0`.
         state_dir: the directory of persistent stores; by default a temporary directory.
 
@@ -244,7 +249,8 @@ class MockProcessorContext(Generic[K, V]):
         Args:
             store: a builder from `Stores`, which creates a real store without a changelog or cache,
                 or any object to use instead of a store.
-            name: the name by which the processor gets the store; by default the store's own.
+            name: the name by which the processor gets the store; by default the store's own
+                name.
 
         Returns:
             The store.

@@ -1,7 +1,7 @@
 """The pytest plugin: fixtures for tests of stream processing applications.
 
-The plugin is installed with the package, and pytest discovers it automatically. Nothing is imported
-or started until a test uses a fixture.
+The plugin is installed with the package, and pytest discovers it automatically. No broker or driver
+is started until a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class TopologyDrivers(Protocol):
-    """The type of the fixture `topology_driver`: a factory of `TopologyTestDriver` objects."""
+    """The type of the fixture `topology_driver`.
+
+    The fixture is a factory of `TopologyTestDriver` objects.
+    """
 
     def __call__(
         self,
@@ -36,8 +39,8 @@ class TopologyDrivers(Protocol):
 def kafka() -> Iterator[EmbeddedKafka]:
     """A running `EmbeddedKafka`, shared by the whole session.
 
-    Topics are kept until the end of the session: use separate topics and group ids for each test. A
-    test that kills or suspends the broker also needs its own broker.
+    Topics exist until the end of the session: use separate topics and group ids for each test. A
+    test that kills or suspends the broker needs a separate `EmbeddedKafka`.
     """
     from millstream.embedded.embedded_kafka import EmbeddedKafka
 
@@ -47,9 +50,10 @@ def kafka() -> Iterator[EmbeddedKafka]:
 
 @pytest.fixture
 def topology_driver() -> Iterator[TopologyDrivers]:
-    """A factory of `TopologyTestDriver` objects, which are closed at the end of the test.
+    """A factory of `TopologyTestDriver` objects.
 
-    It takes the arguments of the class and can be called more than once.
+    The objects are closed at the end of the test. The factory takes the arguments of the class
+    and can be called more than once.
 
     Example:
         def test_shouting(topology_driver):

@@ -1,4 +1,7 @@
-"""The driver on which `TopologyTestDriver` is based: runs a topology as one task, step by step."""
+"""The driver on which `TopologyTestDriver` is based.
+
+It runs a topology as one task, step by step.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ from millstream.topology.physical.topology import Topology
 
 _TASK = TaskId(0, 0)
 _REAL_TIME: Final = SystemClock()
-#: How long to wait for concurrent operators if no record finishes.
+#: How long to wait for concurrent operators, in real time, while no record finishes.
 _STUCK_TIMEOUT_MS: Final = 30_000
-#: The timeout of a single wait.
+#: The timeout of a single call of `drain`, after which the progress is checked.
 _DRAIN_TIMEOUT_MS: Final = 1_000
 
 
@@ -47,8 +50,8 @@ class SteppingDriver:
     All sub-topologies form one task, and every topic has one partition. `feed` queues records,
     `step` processes a batch, and `commit` commits. `deliver`, which a commit calls, queues the
     records that the task has written to topics that it reads itself. Between these calls, the
-    pending state of the task can be inspected. `TopologyTestDriver` combines them for users: it
-    commits after each record until all records have been processed.
+    pending state of the task can be inspected. `TopologyTestDriver` combines these calls for users:
+    it commits after each record until all records have been processed.
 
     If the topology fails, the call raises the error; after that, the driver can only be closed. The
     driver is a context manager. Its state is in a temporary directory, regardless of `state_dir`.
@@ -87,7 +90,7 @@ class SteppingDriver:
         self._config = _without_emit_interval(config)
         self._clock = clock
         self._collector = CapturingCollector(_partition_counts(topology, config.application_id))
-        #: The written records of each topic that have not been removed.
+        #: For each topic, the written records that have not been read yet.
         self.outputs: dict[str, deque[CapturedRecord]] = defaultdict(deque)
         self._offsets: dict[str, int] = defaultdict(int)
         #: Whether the driver is closed.
@@ -209,15 +212,19 @@ class SteppingDriver:
                 self._queue(record)
 
     def delivery_order(self, records: list[CapturedRecord]) -> Sequence[CapturedRecord]:
-        """Return the written records in the order of delivery; by default the order of writing.
+        """Return the written records in the order of delivery.
 
-        The order determines which of several topics gets its first record first, and therefore
-        which record is processed first if timestamps are equal.
+        By default, this is the order of writing. The order determines which of several topics gets
+        its first record first, and therefore which record is processed first if timestamps are
+        equal.
         """
         return records
 
     def close(self) -> None:
-        """Close the task without a commit, and remove its state. A second call does nothing."""
+        """Close the task without a commit, and remove its state.
+
+        A second call does nothing.
+        """
         if self.closed:
             return
         self.closed = True
@@ -249,7 +256,10 @@ class SteppingDriver:
         return [name for name, cache in self._task.stores.caches().items() if cache.dirty]
 
     def get_state_store(self, name: str) -> Any:
-        """Return a store or global store; raise `UnknownStateStoreError` if there is none."""
+        """Return a store or global store.
+
+        Raises `UnknownStateStoreError` if there is none with this name.
+        """
         stores = self.get_all_state_stores()
         if name in stores:
             return stores[name]
@@ -287,14 +297,17 @@ class SteppingDriver:
             raise
 
     def _may_commit(self) -> bool:
-        """Return whether a commit is possible; if not, wait for completions before returning."""
+        """Return whether a commit is possible.
+
+        If not, wait for completions before returning.
+        """
         if self._task.can_commit():
             return True
         self._task.drain(Deadline(_REAL_TIME, _DRAIN_TIMEOUT_MS))
         return False
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
-        """Repeat until the condition holds, with a timeout on the real clock.
+        """Wait until the condition holds, with a timeout on the real clock.
 
         Raises:
             StreamsError: records are in flight, and none has finished within the timeout.
@@ -307,7 +320,10 @@ class SteppingDriver:
                 raise self._stuck_error()
 
     def _stuck_error(self) -> StreamsError:
-        """Return the error for a call that does not finish, with the first record in flight."""
+        """Return the error for a call that does not finish.
+
+        The error names the first record in flight.
+        """
         first = self._task.processing.runner_context.in_flight_records.first
         nodes = concurrent_nodes(self._subtopology.nodes)
         place, offset = first or (None, None)
@@ -332,7 +348,10 @@ class SteppingDriver:
         return False
 
     def _queue(self, record: CapturedRecord) -> None:
-        """Add a record to the task's queue, or apply it to a global store, if its topic is read."""
+        """Add a record to the task's queue, or apply it to a global store.
+
+        Records of topics that are not read are ignored.
+        """
         place = TopicPartition(record.topic, 0)
         is_global = record.topic in self._global.topics
         if not is_global and not self._reads(record.topic):
@@ -346,7 +365,7 @@ class SteppingDriver:
 
 
 def _partition_counts(topology: Topology, application_id: str) -> dict[str, int]:
-    """Return the partition counts of the internal topics for which the program sets them."""
+    """Return the partition counts that the program sets for internal topics."""
     return {
         decorated(name, application_id): topic.partitions
         for name, topic in topology.internal_topics.items()
@@ -355,10 +374,10 @@ def _partition_counts(topology: Topology, application_id: str) -> dict[str, int]
 
 
 def _without_emit_interval(config: StreamsConfig) -> StreamsConfig:
-    """Return the config without a minimum interval between searches for closed windows.
+    """Remove the minimum interval between searches for closed windows.
 
     As in Kafka Streams' test driver, tests then get results without advancing the wall clock.
-    Intervals that are set in the config are kept.
+    Intervals that are set in the config are not changed.
     """
     always = {WINDOW_CLOSE_INTERVAL: 0, OUTER_JOIN_INTERVAL: 0}
     return config.replace(extra={**always, **config.extra})

@@ -17,7 +17,7 @@ from millstream.topology.physical.topology import Topology
 
 
 def as_one_subtopology(topology: Topology) -> SubTopology:
-    """Return all sub-topologies merged into one task, as in Kafka Streams' test driver."""
+    """Merge all sub-topologies into one task, as in Kafka Streams' test driver."""
     parts: Sequence[SubTopology] = topology._subtopologies()
     stores = {name: store for part in parts for name, store in part.stores.items()}
     # Caches are flushed in the order of the stores, which is the order of their nodes.

@@ -114,7 +114,7 @@ class InternalTopics(NamedTuple):
     """The internal topics of an application, and topics with similar names."""
 
     own: list[str]
-    #: For each topic that also begins with the longer id of another application, that id.
+    #: Topics that begin with the longer id of another application, with that id.
     others: dict[str, str]
     #: Topics that are named like internal topics, but are not in the topology.
     unknown: list[str]
@@ -296,8 +296,8 @@ def execute(admin: GroupAdmin, config: StreamsConfig, plan: ResetPlan, *, force:
         if plan.members:
             remove_members(config, plan.members)
         admin.commit(plan.application_id, {each.place: each.offset for each in plan.offsets})
-        # With members in the group, the cluster rejects offsets, but not the deletion of topics;
-        # and there may have been no offsets to commit.
+        # If the group has members, the cluster rejects offset commits, but not the deletion of
+        # topics. If there were no offsets to commit, nothing has been rejected yet.
         joined = tuple(admin.members(plan.application_id))
         if joined:
             raise refusal(replace(plan, members=joined))
@@ -364,6 +364,6 @@ def _state(config: StreamsConfig) -> Path | None:
 def _checkpoints(config: StreamsConfig) -> Path | None:
     place = config.dataframe_checkpoint_dir
     if place is None:
-        return None  # They are part of the local state directory.
+        return None  # The checkpoints are part of the local state directory.
     folder = Path(place.removeprefix("file://")) / config.application_id
     return folder if folder.is_dir() else None

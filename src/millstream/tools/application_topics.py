@@ -1,4 +1,4 @@
-"""The topics of an application: roles, partition counts, and state on the cluster."""
+"""The topics of an application: roles, partition counts, cluster state."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def topic_settings(topology: Topology, topic: str) -> dict[str, str]:
 def read_topics(
     topology: Topology, config: StreamsConfig, matching: Callable[[re.Pattern[str]], Iterable[str]]
 ) -> list[str]:
-    """Return the topics that the application's group reads, including repartition topics.
+    """Return the topics that the group reads, including repartition topics.
 
     Global topics are excluded.
     """

@@ -1,4 +1,4 @@
-"""The shapes of typed serdes as plain data, and the differences between two shapes."""
+"""The shapes of typed serdes as plain data, and their differences."""
 
 from __future__ import annotations
 
@@ -104,7 +104,10 @@ def _compare_tuple_items(old: Shape, new: Shape, where: str) -> Iterator[ShapeDi
 
 
 def _compare_types(old: Shape, new: Shape, where: str) -> ShapeDifference:
-    """Compare different types; old data is readable if each old type is among the new ones."""
+    """Compare different types.
+
+    Old data is readable if each old type can be read with one of the new types.
+    """
     before, after = old.get("anyOf", [old]), new.get("anyOf", [new])
     readable = all(any(_reads(each, other) for other in after) for each in before)
     return ShapeDifference(f"{where} was {_describe(old)} and would be {_describe(new)}", readable)

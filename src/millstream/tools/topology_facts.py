@@ -35,7 +35,8 @@ from millstream.topology.physical.subtopology import SubTopology
 from millstream.topology.physical.topology import Topology
 from millstream.topology.physical.topology_description import function_name
 
-#: The first match counts; a subclass is listed before its base class.
+#: The kinds of stores by builder class. The first match counts, so a subclass is listed before its
+#: base class.
 _KINDS: Final[tuple[tuple[type, str], ...]] = (
     (SubscriptionStoreBuilder, "foreign-key subscriptions"),
     (KeyValueStoreBuilder, "key-value"),
@@ -81,7 +82,10 @@ class StoreFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RepartitionFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A repartition topic, by its undecorated name. For most fields, see `StoreFacts`."""
+    """A repartition topic, by its undecorated name.
+
+    For most fields, see `StoreFacts`.
+    """
 
     name: str
     #: The number in the program; None if it follows from the input.
@@ -115,7 +119,7 @@ class TopologyFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     compacted_topics: tuple[str, ...] = ()
     #: Joined topics, which must have the same number of partitions.
     copartitioned: tuple[tuple[str, ...], ...] = ()
-    #: None if the program has no settings, like the guarantee.
+    #: The application id and the guarantee are None if the program has no settings.
     application_id: str | None = None
     processing_guarantee: str | None = None
 
@@ -256,7 +260,7 @@ def _repartition_topics(
 
 
 def external_topics(facts: TopologyFacts) -> list[str]:
-    """Return the topics that other programs create, in the order of the sub-topologies.
+    """Return the topics that other programs create, ordered by sub-topology.
 
     They are the sources, sinks and global topics with fixed names.
     """
@@ -293,7 +297,10 @@ def origin_of_topic(topology: Topology, topic: str) -> tuple[str, ...]:
 
 
 def _steps(topology: Topology, ends: Iterable[Node]) -> tuple[str, ...]:
-    """Return each step once, sources first, without node names, which are also generated."""
+    """Return each step once, sources first.
+
+    Node names are omitted, because they are also generated.
+    """
     found: dict[str, Node] = {}
     pending = list(ends)
     while pending:
@@ -347,7 +354,7 @@ def _functions(value: Any) -> Iterator[str]:
 
 
 def _fingerprint(code: CodeType, closure: tuple[Any, ...] | None) -> str:
-    """Return a short hash of the code of a function, regardless of its place in the file."""
+    """Return a short hash of a function's code, regardless of its line numbers."""
     digest = hashlib.sha256()
     _hash_code(code, digest)
     for cell in closure or ():

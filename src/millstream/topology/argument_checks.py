@@ -1,4 +1,7 @@
-"""Checks of DSL arguments, which raise errors at the declaration, not at the first record."""
+"""Checks of DSL arguments.
+
+The checks raise errors at the declaration, not at the first record.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +35,17 @@ def check_function(
     with_key: bool | None = None,
     may_yield: bool = False,
 ) -> None:
-    """Check that a function can be called with the arguments that an operation passes to it.
+    """Check that a function accepts the arguments that an operation passes to it.
 
-    Coroutine functions are rejected, and generator functions unless `may_yield` is set: the
-    operation would not run them.
+    Coroutine functions are rejected, and so are generator functions unless `may_yield` is set,
+    because the operation would not execute their bodies.
 
     Args:
-        with_key: whether the key is passed before `arguments`; None if the operation has no such
-            option.
+        with_key: whether the key is passed before `arguments`; None if the operation has no
+            `with_key` option.
 
     Raises:
-        TypeError: the function is not callable, has another signature, or is asynchronous.
+        TypeError: the function is not callable, has the wrong signature, or is asynchronous.
     """
     is_unsupported = is_asynchronous if may_yield else is_deferred
     if callable(function) and is_unsupported(function):
@@ -60,10 +63,12 @@ def check_signature(
     *arguments: str,
     with_key: bool | None = None,
 ) -> None:
-    """Check the signature of a function that may be asynchronous; see `check_function`.
+    """Check the signature of a function that may be asynchronous.
+
+    See `check_function`.
 
     Raises:
-        TypeError: the function is not callable or has another signature.
+        TypeError: the function is not callable or has the wrong signature.
     """
     if not callable(function):
         raise type_error(
@@ -205,7 +210,10 @@ def store_names(operation: str, stores: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a Python function; None if `inspect` may report a wrong one."""
+    """Return the signature of a Python function.
+
+    Returns None if `inspect` may report a wrong one.
+    """
     inner = function
     while isinstance(inner, partial):
         inner = inner.func

@@ -22,14 +22,16 @@ from millstream.topology.operations.operation import Operation
 from millstream.topology.operations.streams import MapBatches, MapBatchesAsync
 
 ORDERINGS: Final = ("key", "none", "partition")
-#: Higher than the number of sockets that a process can open.
+#: The maximum concurrency of `map_async`: more than the sockets that a process can usually open.
 _MAX_CONCURRENCY: Final = 100_000
-#: Above this number, more threads cost more than they gain.
+#: The maximum concurrency for a plain function, which runs on threads. Above this number, more
+#: threads cost more than they gain.
 _MAX_THREADS: Final = 2_000
 
 _MAP_BATCHES: Final = "map_batches"
-#: The upper limits of the records of a batch, and of concurrent calls.
+#: The maximum number of records in a batch.
 _MAX_RECORDS: Final = 100_000
+#: The maximum number of concurrent calls of `map_batches` per task.
 _MAX_BATCHES: Final = 1_000
 
 
@@ -43,11 +45,11 @@ def checked_mapper(
     """Check a mapper; return it, and whether it is a coroutine function.
 
     Args:
-        using: returns a context manager; its value becomes the first argument of the mapper. None
-            for no resource.
+        using: a callable that returns a context manager, whose value becomes the first argument of
+            the mapper; None for no resource.
 
     Raises:
-        TypeError: the mapper has another signature, or `using` cannot return a context manager.
+        TypeError: the mapper has the wrong signature, or `using` cannot return a context manager.
     """
     if using is None:
         check_signature(operation, "mapper", function, "value", with_key=with_key)
@@ -118,7 +120,7 @@ def checked_concurrency(operation: str, concurrency: int, ordering: str) -> tupl
     """Return the concurrency and the ordering if both are valid.
 
     Raises:
-        ConfigError: one of them is not valid.
+        ConfigError: the concurrency or the ordering is not valid.
     """
     if type(concurrency) is not int or not 1 <= concurrency <= _MAX_CONCURRENCY:
         raise config_error(
@@ -165,19 +167,21 @@ def check_thread_count(operation: str, function: Callable[..., Any], concurrency
     """
     if concurrency > _MAX_THREADS and not is_asynchronous(function):
         raise config_error(
-            f"{operation}() calls a plain function on threads, and {concurrency} are too many: use "
-            f"at most {_MAX_THREADS}, or an async def function."
+            f"{operation}() calls a plain function on threads, and {concurrency} threads are too "
+            f"many. Use a concurrency of at most {_MAX_THREADS}, or an async def function."
         )
 
 
 def checked_batches(
     batches: MapBatches, concurrency: int | None, timeout: timedelta | None
 ) -> Operation:
-    """Return the operation: `MapBatches`, or `MapBatchesAsync` for an `async def` function.
+    """Return the operation of `map_batches`.
+
+    This is `MapBatches`, or `MapBatchesAsync` for an `async def` function.
 
     Raises:
-        TypeError: the function has another signature, or the schema is neither a schema nor a data
-            type.
+        TypeError: the function has the wrong signature, or the schema is neither a schema nor a
+            data type.
         ConfigError: a number is out of range, the schema has duplicate column names, or an option
             of coroutine functions is set for a plain function.
         ImportError: pyarrow is not installed.

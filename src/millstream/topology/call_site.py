@@ -10,10 +10,10 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def call_site() -> str:
-    """Return the file and line of the innermost caller outside of Millstream: `shop.py:31`.
+    """Return the location of the innermost caller outside of Millstream.
 
-    The path is relative if the file is below the working directory. The result is empty if all
-    callers belong to Millstream.
+    An example is `shop.py:31`. The path is relative if the file is below the working directory. The
+    result is empty if all callers belong to Millstream.
     """
     frame: FrameType | None = sys._getframe(1)
     # Compare module names: the generated methods of dataclasses have no file.

@@ -1,4 +1,4 @@
-"""The logical plan: an immutable description of the user's program after optimization.
+"""The logical plan: an immutable description of the user's optimized program.
 
 The logical graph is mutable until its nodes are written to the physical topology. The plan then
 records the physical nodes, stores and topics of each operation in the program.

@@ -1,9 +1,9 @@
 """Names of nodes, stores and internal topics.
 
-One counter numbers processors and stores together, in the order of the program. An explicit name
-takes a number as well, so that naming one operator does not renumber the others (KIP-307). The
-numbers are those of Kafka Streams, because they are part of the names of changelog and repartition
-topics.
+One counter numbers processors and stores together, in the order of their declarations. An explicit
+name takes a number as well, so that naming one operator does not renumber the others (KIP-307). The
+numbers are the same as in Kafka Streams, because they are part of the names of changelog and
+repartition topics.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from millstream.errors import TopologyError
 from millstream.topology.call_site import call_site
 
-#: Kafka's maximum for topic names, which also limits the names of nodes and stores.
+#: Kafka's maximum length of topic names, which also limits the names of nodes and stores.
 MAX_NAME_LENGTH: Final = 249
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -36,7 +36,7 @@ def checked_name(name: str) -> str:
 def checked_node_name(name: str) -> str:
     """Return the name if it is legal for a node of a `Topology`.
 
-    No topic is named after such a node.
+    Any non-empty string is legal, because no topic is named after a node of a `Topology`.
 
     Raises:
         TopologyError: the name is empty or not a string.
@@ -49,7 +49,10 @@ def checked_node_name(name: str) -> str:
 
 
 def name_problem(name: object) -> str:
-    """Return why a name is not legal for nodes, stores and topics; empty if it is legal."""
+    """Return why a name is not legal for nodes, stores and topics.
+
+    The result is empty if the name is legal.
+    """
     if not isinstance(name, str):
         return f"Names of nodes, stores and topics must be strings, but got {name!r}."
     if not name:
@@ -70,7 +73,10 @@ def name_problem(name: object) -> str:
 
 
 class NameGenerator:
-    """The counter for generated names. The same program always produces the same names."""
+    """The counter for generated names.
+
+    The same program always produces the same names.
+    """
 
     __slots__ = ("_next",)
 
@@ -91,7 +97,10 @@ class NameGenerator:
         return generated if explicit is None else checked_name(explicit)
 
     def store(self, prefix: str) -> str:
-        """Return the name of the next store, such as `KSTREAM-AGGREGATE-STATE-STORE-0000000002`."""
+        """Return the name of the next store.
+
+        An example is `KSTREAM-AGGREGATE-STATE-STORE-0000000002`.
+        """
         return f"{prefix}STATE-STORE-{self._next_number():010d}"
 
     def _next_number(self) -> int:
@@ -101,7 +110,9 @@ class NameGenerator:
 
 
 def suffixed_name(names: NameGenerator, explicit: str | None, suffix: str, prefix: str) -> str:
-    """Return the name of one of several nodes of an operation. The counter always advances.
+    """Return the name of a node of an operation that adds several nodes.
+
+    The counter advances even if the user has set a name.
 
     Raises:
         TopologyError: the name is not legal.

@@ -30,7 +30,7 @@ _TIMES = frozenset(
     ]
 )
 _SCALES = (1_000, 7_919, 30_001, 3_600_000)
-#: With later times, sums of times overflow in Java.
+#: The latest time of events: sums of later times overflow in Java.
 _LATEST = 1 << 53
 #: No key equals another plus a zero byte: for such keys, Java's cached in-memory stores return
 #: windows twice.

@@ -31,7 +31,7 @@ from millstream.errors import EmbeddedKafkaError
 HERE = Path(__file__).parent
 SOURCE = HERE / "Oracle.java"
 MAIN = "org.apache.kafka.streams.Oracle"
-#: Far more than any scenario takes.
+#: The timeout of an answer, far longer than any scenario takes.
 ANSWER_TIMEOUT_S = 120
 #: The number of scenarios in Java's queue while Python processes answers.
 AHEAD = 16

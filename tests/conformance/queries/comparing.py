@@ -158,6 +158,7 @@ def expected_answer(step: Step, group: Sequence[Step]) -> Answer:
 
     Kafka Streams 4.3 loses `skip_cache` on the way to the store. The correct result is in its
     answer to a range query, which never reads the cache.
+
     Args:
         step: the query.
         group: the queries at the same time.
@@ -268,7 +269,7 @@ def _result_difference(
         reads = _reaches(ours["position"], step["bound"], partition)
         return None if reads else f"answers at {ours['position']}, which is before the bound"
     if (theirs.get("failure"), ours.get("failure")) == ("NOT_PRESENT", "DOES_NOT_EXIST"):
-        # Kafka Streams does not know the number of partitions.
+        # Kafka Streams does not distinguish partitions that do not exist from those of others.
         return None
     if theirs.get("failure") != ours.get("failure"):
         return f"answers {ours} instead of {theirs}"

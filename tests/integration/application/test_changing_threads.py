@@ -118,7 +118,7 @@ def test_a_removed_static_member_leaves_the_group(
 def test_a_static_instance_keeps_its_tasks_over_a_restart_until_fenced(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Long before the session timeout; and the error of the fenced instance names the cause."""
+    """It runs long before the session timeout; a fenced instance's error names the cause."""
 
     def tasks_by_thread(streams: KafkaStreams) -> dict[str, list[str]]:
         return {

@@ -95,7 +95,7 @@ def test_close_commits_and_releases_everything(
             streams.start()
         with pytest.raises(IllegalStateError, match="not while"):
             streams.clean_up()
-        # Before that, tasks move once more, which commits them.
+        # Until then, tasks move, which commits them.
         wait_for(lambda: tasks_of_threads(streams) == [4, 4], 60, "the tasks are spread")
         streams.wait_for_state("RUNNING", RUNNING)
         application.write_lines(300)
@@ -104,7 +104,7 @@ def test_close_commits_and_releases_everything(
         began = time.monotonic()
         assert streams.close(CLOSING)
         assert time.monotonic() - began < 10
-        # A locked directory or a remaining member would delay it.
+        # A locked directory or a remaining member would delay this start.
         again = application.streams(spark)
         again.start()
         assert lag(application) == 0
@@ -332,7 +332,7 @@ def test_a_failed_thread_is_replaced(
 
 
 class HangsAfterFailing(Processor[str, str, str, str]):
-    """Fails on one record, once in all, and then hangs in `close`."""
+    """Fails on the first attempt to process one record, and then hangs in `close`."""
 
     def __init__(self, failed: Path) -> None:
         self._failed = failed

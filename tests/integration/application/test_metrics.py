@@ -103,5 +103,5 @@ def monitored() -> set[str]:
 
 
 def listed(metrics: Metrics) -> str:
-    """For error messages of this test."""
+    """The metrics as text for assertion messages."""
     return "\n".join(f"{each.name} {dict(each.labels)} {each.value}" for each in metrics)

@@ -141,8 +141,10 @@ def test_damaged_state_is_rebuilt(
 
 
 def forks_once(children: Path) -> Callable[[str], str]:
-    """Returns its argument, and once forks a long-lived child in each process, recorded in a
-    folder."""
+    """Create a function that returns its argument, and forks a long-lived child in each process.
+
+    Its files in the folder contain the ids of the children.
+    """
 
     def fork(value: str) -> str:
         note = children / str(os.getpid())
@@ -174,7 +176,7 @@ def test_a_killed_worker_is_replaced_and_no_record_is_lost(
     """SIGKILL in a session that never retries: the driver submits the thread again.
 
     Children that the worker's user code has forked survive: they keep neither its locks, so that
-    others can take over its tasks, nor its connections, so that its death is detected.
+    others can take over its tasks, nor its connections, so that its end is detected.
     """
     app = Identified(kafka, tmp_path, mapper=forks_once(children))
     app.write(3_000)

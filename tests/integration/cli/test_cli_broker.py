@@ -49,7 +49,7 @@ def test_the_demo_succeeds(tmp_path: Path) -> None:
 
 
 def test_doctor_finds_no_problem() -> None:
-    """A machine that runs these tests has everything."""
+    """A machine that runs these tests meets all requirements."""
     done = subprocess.run(
         [MILLSTREAM, "doctor"], capture_output=True, text=True, timeout=60, check=False
     )

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 _WAIT_S = 240
 #: Longer than the outage, so that no error handler is called, not even for stream threads.
 _TASK_TIMEOUT_MS = 600_000
-#: The maximum, given `max.poll.interval.ms`.
+#: The longest session timeout that `max.poll.interval.ms` permits.
 _SESSION_MS = 300_000
 
 
@@ -112,7 +112,7 @@ class UppercaseApplication:
         return sorted(value or b"" for _, value in read)
 
     def close(self) -> bool:
-        """Whether all of it was closed in time."""
+        """Close the application; return whether all of it was closed in time."""
         return self.streams.close(timedelta(seconds=60))
 
 

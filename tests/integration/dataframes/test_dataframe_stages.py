@@ -152,7 +152,7 @@ def latest_counts(kafka: EmbeddedKafka, application: Application) -> dict[str, i
 
 
 def kill_once(note: str) -> Any:
-    """A Python function for Spark that kills its worker at one record, once in all."""
+    """A Python function for Spark that kills its worker at one record, but only once."""
 
     def mapper(item: str) -> str:
         if item == "item-250":

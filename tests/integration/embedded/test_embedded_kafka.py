@@ -213,7 +213,7 @@ with EmbeddedKafka() as kafka:
 
 @pytest.mark.parametrize("example", examples_of(embedded), ids=lambda example: example.name)
 def test_the_examples_in_its_docstrings_run(example: doctest.DocTest) -> None:
-    """The examples of all other docstrings run without a broker, in tests/unit/test_docs.py."""
+    """The examples of all other docstrings run without a broker, in tests/docs."""
     compare(example)
 
 

@@ -180,7 +180,7 @@ class Moving:
 def test_java_continues_a_python_application(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Every kind of store is restored from our changelogs, and we continue from there."""
+    """Java restores every kind of store from Python's changelogs; then Python continues."""
     app = Moving(kafka, tmp_path)
     app.write(400)
     with app.running_in_python("python", spark):
@@ -201,7 +201,7 @@ def test_java_continues_a_python_application(
 def test_python_continues_a_java_application(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Offsets, changelogs and internal topics of a Java application work in ours, and then in
+    """Offsets, changelogs and internal topics of a Java application work in Python, and then in
     Java again."""
     app = Moving(kafka, tmp_path)
     app.write(400)

@@ -1,4 +1,4 @@
-"""Instances of Kafka Streams and of ours in one group, under load: tasks move from Java to
+"""Instances of Kafka Streams and of Millstream in one group, under load: tasks move from Java to
 Python and back without an interruption, with every kind of store and join, and with either as
 the leader."""
 
@@ -68,7 +68,7 @@ class Shared:
         return program
 
     def python(self) -> KafkaStreams:
-        """Start another instance of ours."""
+        """Start another instance of Millstream."""
         config = StreamsConfig(
             application_id=self.app.id,
             bootstrap_servers=self.app.bootstrap,
@@ -98,7 +98,7 @@ def java_tasks(program: JavaProgram) -> set[str]:
 
 
 def python_tasks(streams: KafkaStreams) -> set[str]:
-    """The active tasks of an instance of ours."""
+    """The active tasks of an instance of Millstream."""
     threads = streams.metadata_for_local_threads()
     return {str(task.task_id) for thread in threads for task in thread.active_tasks}
 
@@ -154,7 +154,7 @@ def wait_shared(one: Callable[[], set[str]], other: Callable[[], set[str]], why:
 def test_work_moves_to_python_and_back(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, guarantee: str
 ) -> None:
-    """Java alone, both led by Java, ours alone, both led by ours, Java alone."""
+    """Java alone, both led by Java, Python alone, both led by Python, Java alone."""
     with shared(kafka, guarantee, spark, tmp_path) as both:
         app = both.app
         with app.continuous_input():

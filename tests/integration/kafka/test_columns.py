@@ -204,8 +204,8 @@ def test_no_record_arrives_in_the_clients_queue(
 @only_columns
 def test_a_deleted_topic_is_reported(clients: Clients, make_topic: Callable[..., str]) -> None:
     """Detects a crash of the process: librdkafka reports the error among the records, where
-    confluent-kafka's callbacks must not be called. It believes the deletion only after it has
-    known the topic for some time."""
+    confluent-kafka's callbacks must not be called. It accepts the deletion only of a topic that
+    has been in its metadata for some time."""
     topic = make_topic()
     fill(clients.bootstrap, topic, [(None, b"v")])
     settings = librdkafka_settings(clients.config(), "main_consumer", "c")

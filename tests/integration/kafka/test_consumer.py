@@ -141,7 +141,7 @@ def test_end_and_watermark(clients: Clients, make_topic: Callable[..., str]) -> 
 def test_partitions_are_assigned_and_unassigned(
     clients: Clients, make_topic: Callable[..., str]
 ) -> None:
-    """Each from its own offset, without effects on the others."""
+    """Each is read from its own offset, and does not affect the others."""
     topic, second = make_topic(partitions=2), make_topic()
     fill(clients.bootstrap, second, [(b"k", b"s%d" % number) for number in range(3)])
     producer = clients.producer()

@@ -139,7 +139,7 @@ def test_offsets_are_returned_with_metadata_and_epoch(start: Start, topic: str) 
 
 
 def test_commits_arrive_in_order(start: Start, topic: str) -> None:
-    """Whether or not the caller waits for the answers: the last offset stays committed."""
+    """The last offset stays committed, whether the caller waits for the answers or not."""
     loop = start(unique("begun"), [topic], Assignor({topic: 4}))
     loop.await_owned(4)
     place = TopicPartition(topic, 0)
@@ -246,7 +246,7 @@ def test_a_pattern_matches_whole_topic_names(broker: EmbeddedKafka, start: Start
 def test_a_close_leaves_the_group_or_keeps_partitions_until_the_session_ends(
     start: Start, topic: str
 ) -> None:
-    """Goal: leave_group=True takes a heartbeat, leave_group=False the session timeout."""
+    """Goal: others take over at once with leave_group=True, after the session timeout otherwise."""
     group = unique("leave")
     first, second, third = (
         start(group, [topic], Assignor({topic: 4}), session_timeout_ms=SESSION_MS) for _ in range(3)

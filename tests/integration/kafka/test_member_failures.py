@@ -151,8 +151,8 @@ def test_a_loop_that_recovers_during_an_aborted_revocation(
     start: Start, topic: str, taken: bool
 ) -> None:
     """Goal: a member whose loop recovers, and which therefore does not leave, must not stay in a
-    generation with partitions that no loop processes, whether or not the loop has received the
-    Revoked event."""
+    generation with partitions that no loop processes. This holds before and after the loop has
+    received the Revoked event."""
     group = unique("recovers")
     stuck = start(group, [topic], Assignor({topic: 4}))
     stuck.await_owned(4)
@@ -235,7 +235,7 @@ def test_a_failure_is_reported_even_if_leaving_fails_as_well(start: Start, topic
 
 def test_a_loop_stuck_in_a_revocation_does_not_block_the_group(start: Start, topic: str) -> None:
     """Goal: a Revoked event that is never acknowledged is limited by max.poll.interval.ms as
-    well, and the late acknowledgement makes the member rejoin."""
+    well, and the late acknowledgment makes the member rejoin."""
     group = unique("stuck")
     stuck = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=2_000)
     stuck.await_owned(4)
@@ -315,8 +315,8 @@ def test_a_static_member_returns_within_its_session_without_a_rebalance(
 def test_a_static_member_stalled_during_a_join_does_not_leave(start: Start, topic: str) -> None:
     """Goal: the broker holds its join until another member has revoked its partitions.
 
-    The join completes, so that the group continues, and only then the member stops sending
-    heartbeats.
+    The join completes, so that the group continues, and only then does the member stop
+    sending heartbeats.
     """
     group = unique("static-pending")
     first = start(group, [topic], Assignor({topic: 4}), max_poll_interval_ms=60_000)

@@ -88,7 +88,7 @@ def test_a_purge_replaces_a_client_after_a_fatal_error(
 
 
 def test_the_next_send_raises_as_well(clients: Clients, make_topic: Callable[..., str]) -> None:
-    """A failure must not wait for the commit."""
+    """A failure must not be reported only by the commit."""
     topic = make_topic(max_message_bytes="1000")
     producer = clients.producer()
     producer.send(topic, 0, b"k", LARGE, 1)

@@ -1,5 +1,4 @@
-"""The simulated cluster is compared with recorded answers of a real broker, which are still
-valid."""
+"""A real broker still returns the recorded answers with which the simulated cluster is compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks on a real broker: written by us and by Decaton 9.5, read by both."""
+"""Tasks on a real broker: written by Millstream and by Decaton 9.5, read by both."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def java(*arguments: str) -> str:
 
 @pytest.mark.slow
 def test_tasks_are_compatible_with_decaton(kafka: EmbeddedKafka) -> None:
-    """Goal: an application can move from Decaton to us, or back, with its topics, including the old
+    """Goal: an application can move from Decaton to Millstream, or back, with its topics, even in the old
     format.
 
-    Method: Decaton's client writes and our reader reads; our producer writes, and Decaton's
+    Method: Decaton's client writes and Millstream reads; Millstream's producer writes, and Decaton's
     subscription reads.
     """
     count = 6
@@ -193,7 +193,7 @@ def test_rejected_tasks_fail_their_futures(kafka: EmbeddedKafka) -> None:
 
 
 def test_a_callback_may_put_but_not_wait(kafka: EmbeddedKafka) -> None:
-    """A chain of tasks works; waiting for the own callback is rejected instead of a deadlock."""
+    """A chain of tasks works; waiting for itself raises an error instead of causing a deadlock."""
     topic = unique("chained")
     kafka.create_topic(topic, 1)
     seen: Future[tuple[Future[PutResult], list[str]]] = Future()
@@ -256,7 +256,7 @@ def test_no_task_is_lost_silently_without_a_broker() -> None:
 
 
 def test_a_full_queue_is_waited_for_and_reported() -> None:
-    """At most for `max.block.ms`; the task is not sent later."""
+    """The wait takes at most `max.block.ms`; the task is not sent later."""
     settings: Mapping[str, Any] = {"buffer.memory": 1_024, "max.block.ms": 50}
     writer = TaskProducer(
         "t", application_id="a", bootstrap_servers=UNREACHABLE, value=BYTES, settings=settings

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bad_inputs.case import Case
+from bad_inputs.case import Case, differences
 from bad_inputs.on_kafka import FAMILY
-from bad_inputs.trying import differences
 
 from millstream.testing import EmbeddedKafka
 

@@ -209,7 +209,7 @@ def test_missing_topics(
 def test_a_topic_that_appears_during_the_check_is_not_missing(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Goal: an answer of a broker that does not know a new topic yet does not count."""
+    """Goal: an answer of a broker without metadata of a new topic does not count."""
     topic, out = unique("in"), unique("out")
     kafka.create_topic(out)
     checks = ClusterChecks(

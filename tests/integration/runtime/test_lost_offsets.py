@@ -23,7 +23,7 @@ BEFORE, WRITTEN, FIRST = 5, 15, 8
 class CopyApplication:
     """An application that copies a topic and was closed after some records.
 
-    The first records of the topic, including later ones, were deleted since.
+    Since then, more records were written, and the first eight records of the topic were deleted.
     """
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path) -> None:

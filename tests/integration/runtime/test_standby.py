@@ -46,7 +46,7 @@ def mirrored(one: Script, other: Script) -> bool:
 def test_threads_of_one_driver_on_two_hosts_have_standbys_for_each_other(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Goal: a host is a client: hosts share the driver, not the state. So one application has
+    """Goal: hosts share the driver, but not the state. So an application on one driver has
     standbys, each on another host than its task.
 
     Method: two threads of one driver that report different hosts, each with its own disk.

@@ -133,7 +133,7 @@ def test_missing_rights_are_reported_by_start(
 
 
 def test_all_missing_rights_are_reported_together(guarded: EmbeddedKafka, tmp_path: Path) -> None:
-    """Goal: users need not find out missing rights one by one."""
+    """Goal: users do not have to discover missing rights one by one."""
     app = Counting(guarded, tmp_path)
     seen = [Permission("DESCRIBE", "TOPIC", topic) for topic in (app.source, app.sink)]
     with granted(guarded, USER, seen), pytest.raises(AccessDeniedError) as raised:

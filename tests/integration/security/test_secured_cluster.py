@@ -261,7 +261,7 @@ def wrong_settings(kafka: EmbeddedKafka, folder: Path) -> dict[str, dict[str, An
 
 EXPECTED: dict[str, tuple[type[StreamsError], str]] = {
     "password": (AccessDeniedError, "Check security.protocol and the sasl"),
-    "token": (AccessDeniedError, "no_token, given as sasl.login.callback.handler.class, "),
+    "token": (AccessDeniedError, "no_token, configured as sasl.login.callback.handler.class, "),
     "certificate": (AccessDeniedError, "Set ssl.truststore.location (or ssl.ca.location) to"),
     "plaintext": (BrokerUnavailableError, "security.protocol=PLAINTEXT must be SSL or SASL_SSL"),
     "without TLS": (BrokerUnavailableError, "security.protocol=SASL_PLAINTEXT must be SASL_SSL"),

@@ -1,4 +1,4 @@
-// Every text that is seen, against what lies behind it. WCAG 2.2: 4.5, or 3 for large text.
+// The contrast of each visible text to its background. WCAG 2.2: 4.5, or 3 for large text.
 const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 const colour = (text) => {
   canvas.clearRect(0, 0, 1, 1);

@@ -1,4 +1,4 @@
-// Whether what has the focus looks otherwise than without it, and what it is.
+// The focused element, and whether it looks different than without the focus.
 const at = document.activeElement;
 if (!at || at === document.body) return null;
 const shown = at.matches("input.unseen") ? at.nextElementSibling : at;

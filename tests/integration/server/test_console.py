@@ -350,13 +350,13 @@ def test_tab_reaches_everything_with_visible_focus(browser: Browser) -> None:
 
 
 def test_the_page_can_be_reopened_many_times(window: Browser, running: Running) -> None:
-    """A page that is left releases its connection: a browser has only six of them."""
+    """A page releases its connection when another is opened: a browser has only six of them."""
     for _ in range(8):
         window.open("about:blank")
         began_s = time.monotonic()
         window.open(running.console)
         window.find("main .figures")
-        # A wait for a connection would take three quarters of a minute.
+        # Waiting for a connection would take 45 seconds.
         assert time.monotonic() - began_s < 30
 
 

@@ -1,4 +1,4 @@
-"""The driver dies, and its threads on a cluster survive."""
+"""The driver is killed, and its threads on a cluster end in an orderly way."""
 
 from __future__ import annotations
 

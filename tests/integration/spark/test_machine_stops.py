@@ -60,7 +60,7 @@ def test_nothing_is_lost_or_repeated_in_any_order_of_signals(
 ) -> None:
     """Work is committed, the group is left immediately, and `run` succeeds.
 
-    Detects a driver that learns about its threads only through the JVM, which may end first.
+    Detects a driver that receives reports of its threads only through the JVM, which may end first.
     """
     instances = Instances(
         kafka, tmp_path, commit_interval_ms=LONG_INTERVAL_MS, num_stream_threads=2, caching=False

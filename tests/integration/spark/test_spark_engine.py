@@ -1,4 +1,4 @@
-"""Stream threads on real Spark: they start, die, return and end; nothing is left behind."""
+"""Stream threads on real Spark: started, killed, restarted and closed; nothing is left behind."""
 
 from __future__ import annotations
 

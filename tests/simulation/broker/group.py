@@ -1,6 +1,6 @@
 """The coordinator of the one consumer group: members, generations, sessions, committed offsets.
 
-Follows the classic group protocol as Kafka's group coordinator keeps it (KIP-62, KIP-345, KIP-394,
+Follows the classic group protocol of Kafka's group coordinator (KIP-62, KIP-345, KIP-394,
 KIP-429, KIP-814). Errors are Kafka's error codes.
 """
 
@@ -455,7 +455,7 @@ class GroupCoordinator:
     ) -> int:
         """Check a commit and return an error code.
 
-        A commit in a transaction is accepted as soon as the member knows the generation.
+        A commit in a transaction is accepted as soon as the member has received the generation.
         """
         if generation < 0 and not member_id:
             # A client outside of the group, such as a tool; only accepted for an empty group.

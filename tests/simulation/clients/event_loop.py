@@ -163,7 +163,7 @@ class _Connection:
         if cluster.drops_message():
             scheduler.call_after(arrival - scheduler.now_us, self.broken, process)
             return
-        # A request in flight arrives even if its sender is dead by then.
+        # A request in flight arrives even if its sender has been killed by then.
         scheduler.call_after(arrival - scheduler.now_us, lambda: self._arrive(request, future))
 
     def _arrive(self, request: Any, future: Future) -> None:

@@ -18,7 +18,8 @@ from millstream.testing.driver_topics import CapturedRecord, RawColumns
 from millstream.testing.stepping import SteppingDriver
 from support.batches.depth_first import DepthFirst
 
-#: Rounds of batches and commits; a topology that feeds itself may never finish.
+#: The maximum number of rounds of batches and commits: a topology that feeds itself may never
+#: finish.
 _MOST_ROUNDS = 50
 
 

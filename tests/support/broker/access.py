@@ -21,8 +21,8 @@ from support.waiting import wait_for
 
 _TIMEOUT_S = 30.0
 
-#: For a broker that denies everything without a grant. Tools use its unsecured listener and are
-#: superusers.
+#: Settings of a broker that denies everything without a grant. Tools use its unsecured listener
+#: and are superusers.
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -33,7 +33,7 @@ class Permission(NamedTuple):
     """One operation on one resource.
 
     Args:
-        operation: by Kafka's name: READ.
+        operation: Kafka's name of the operation, such as READ.
         kind: of the resource: TOPIC, GROUP, TRANSACTIONAL_ID, or BROKER for the cluster.
         name: of the resource, or a prefix with a trailing asterisk.
     """

@@ -20,7 +20,7 @@ from support.waiting import gather, wait_for
 
 TIMEOUT_MS = 20_000
 
-#: More than topics with max.message.bytes=1000 accept, even when compressed.
+#: A value that topics with max.message.bytes=1000 reject, even when it is compressed.
 LARGE = random.Random(1).randbytes(5_000)
 
 

@@ -23,7 +23,7 @@ from support.waiting import stays, wait_for
 
 E = TypeVar("E", bound=MemberEvent)
 
-#: A broker that allows the short sessions of these tests and automatic topic creation.
+#: Settings of a broker that allows the short sessions of these tests and automatic topic creation.
 BROKER = {"group.min.session.timeout.ms": 500, "auto.create.topics.enable": True}
 SESSION_MS = 3_000
 
@@ -70,7 +70,7 @@ class Assignor:
 
 
 class Loop:
-    """A processing loop: handles events, commits revoked partitions, acknowledges.
+    """A processing loop: handles and acknowledges events, and commits revoked partitions.
 
     `on_revoked` and `on_lost` replace its handlers; a handler that returns False leaves the event
     unacknowledged.

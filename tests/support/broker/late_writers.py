@@ -26,7 +26,7 @@ def late_writes(
     input.
 
     Args:
-        records: all of it with their offsets, partition by partition.
+        records: all records of the topic with their offsets, partition by partition.
     """
     writers = _writers(kafka, topic)
     late: list[bool] = []

@@ -1,4 +1,4 @@
-"""A group member's life as a program, for a kafka-python that is not this process's.
+"""A group member's life as a program, for another kafka-python than this process's.
 
     python -m support.broker.member_round BOOTSTRAP TOPIC
 

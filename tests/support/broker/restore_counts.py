@@ -18,15 +18,15 @@ class Restoration:
     start: int
     end: int
     total: int | None = None
-    """How many records were restored; None unless it was done to its end."""
+    """The number of restored records; None if the restoration was not completed."""
 
 
 class RestoreCounts:
     """Counts restored records of each changelog partition, and records copied by standbys.
 
     Attributes:
-        by_store: the same by store.
-        finished: by store, the records of completed restorations.
+        by_store: the number of restored records by store.
+        finished: the number of records of completed restorations by store.
         copied: the number of records that standbys read.
     """
 
@@ -73,7 +73,7 @@ class RestoreCounts:
     def on_update_suspended(
         self, place: TopicPartition, store: str, offset: int, end: int, why: Any
     ) -> None:
-        """Keep the counts."""
+        """Do nothing: the counts stay."""
 
     @property
     def total(self) -> int:

@@ -33,7 +33,7 @@ _TIMEOUT_S = 60
 #: Longer than any broker outage of a test, including outages of a whole cluster.
 _FLUSH_S = 240
 _OTHER_EPOCHS = {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH}
-#: Errors of a broker before it has received a first request for a group.
+#: Errors that a broker returns before it has received its first request for a group.
 _NOT_READY = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -71,7 +71,7 @@ def unique(name: str) -> str:
 
 
 class Writer:
-    """Writes records with acknowledgement, each exactly once.
+    """Writes records with acknowledgment, each exactly once.
 
     Args:
         on_delivered: called with each acknowledged message.
@@ -86,7 +86,7 @@ class Writer:
                 "bootstrap.servers": bootstrap,
                 "linger.ms": 20,
                 "partitioner": "murmur2_random",
-                # A record whose acknowledgement is lost must not be duplicated, and a retried batch
+                # A record whose acknowledgment is lost must not be duplicated, and a retried batch
                 # (which is common for a new topic) must not be written after later ones.
                 "enable.idempotence": True,
                 # Many tests are about unavailable brokers.
@@ -168,7 +168,7 @@ class BrokerTopics:
             future.result()
 
     def write(self, records: Iterable[InputRecord]) -> None:
-        """Write records in order, and wait for the acknowledgements."""
+        """Write records in order, and wait for the acknowledgments."""
         Writer(self._bootstrap).write_records(records)
 
     def partition_counts(self, prefix: str) -> dict[str, int]:

@@ -176,7 +176,7 @@ class Host:
         """Call a function whose sockets, including those of its child processes, belong to this
         host.
 
-        Everything else is that of the calling process.
+        Everything else belongs to the calling process.
         """
         results: list[T] = []
         errors: list[BaseException] = []
@@ -262,7 +262,7 @@ class Host:
         return ["nsenter", "--target", str(self._pid), *spaces, "--"]
 
 
-#: From the worst to the one that every kernel supports.
+#: Kinds of slow links, from the worst one to the one that every kernel supports.
 _DEGRADATIONS: Mapping[str, Sequence[str]] = {
     "200 ms later, 2 % lost": ("netem", "delay", "200ms", "50ms", "loss", "2%"),
     "512 kbit a second": ("tbf", "rate", "512kbit", "burst", "16kb", "latency", "400ms"),

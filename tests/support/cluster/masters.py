@@ -20,7 +20,7 @@ from support.waiting import wait_for
 _TESTS = Path(__file__).parents[2]
 _SOURCES = _TESTS.parent / "src"
 _PORT = 7077
-#: Many programs share few processors: they must start fast and be small.
+#: JVM options: many programs share few processors, so they must start fast and be small.
 _SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
 #: A restarted master recovers its workers and applications.
 _RECOVERY = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={STATE}"

@@ -31,7 +31,7 @@ TASKS = sorted(f"{part}_{number}" for part in (0, 1) for number in range(_PARTIT
 #: Tasks with state.
 STATEFUL = [task for task in TASKS if task.startswith("1_")]
 SESSION_TIMEOUT_S = 10
-#: Recovery takes seconds on an idle machine.
+#: The timeout of a recovery, which takes seconds on an idle machine.
 TIMEOUT_S = 240
 #: The acceptable recovery lag in changelog records: those of a few seconds.
 _LAG = 200
@@ -250,9 +250,9 @@ class Submitted:
         return {number: ends[number] - self._copied(number) for number in partitions}
 
     def wait_warm(self) -> None:
-        """Wait until all standbys have caught up, with copies made after the last move of a task.
+        """Wait until all standbys have caught up, and no other copy of the state is recent.
 
-        Copies that a task leaves behind when it moves would count as well.
+        A task that moves leaves a copy of its state behind, which must have fallen behind.
         """
         placed, ends = None, self._changelog_ends()
 

@@ -28,7 +28,7 @@ class Authority:
         self.certificate.write_bytes(self._signed(self._name, self._key, is_authority=True))
 
     def sign(self, name: str) -> TlsSettings:
-        """Create a certificate for this machine; its key is in a file of its own."""
+        """Create a certificate for this machine; its key is in a separate file."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate, private = self._folder / f"{name}.pem", self._folder / f"{name}.key"

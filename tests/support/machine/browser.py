@@ -131,7 +131,7 @@ class Browser:
 
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
-    """Start a browser that keeps nothing."""
+    """Start a browser with a new profile in this folder."""
     options = Options()
     for flag in (*_FLAGS, f"--user-data-dir={folder}"):
         options.add_argument(flag)

@@ -22,7 +22,8 @@ class CleanEnvironment:
     """A Python environment and a working folder.
 
     Attributes:
-        environment: their variables: those of this process without references to the checkout.
+        environment: the variables of its commands: this process's, without references to the
+            checkout.
     """
 
     folder: Path

@@ -21,7 +21,7 @@ class JavaProgram(Program):
     """A running program on Kafka Streams.
 
     Args:
-        source: of its class, in a file of that name.
+        source: the source file, which is named after the class.
 
     Raises:
         OracleUnavailable: Java, its compiler or the jars of Kafka Streams are missing.

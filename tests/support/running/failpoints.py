@@ -60,7 +60,7 @@ class Hit:
 
 
 class Failpoint:
-    """Kills this process the nth time that it reaches a place, once in all.
+    """Kills this process the nth time that it reaches a place. At most one process is killed.
 
     Args:
         note: a file that does not exist yet; once it exists, no process kills itself.
@@ -85,7 +85,7 @@ class Failpoint:
             return columns
 
         def commit(guarantee: AtLeastOnce, offsets: Any, *arguments: Any) -> None:
-            # An unanswered commit may or may not succeed.
+            # A commit without an answer may or may not succeed: it does not count as committed.
             original_commit(guarantee, offsets, *arguments)
             self._committed.update({place: each.offset for place, each in offsets.items()})
 
@@ -105,7 +105,7 @@ class Failpoint:
             }
             part = self._note.with_suffix(f".{os.getpid()}")
             part.write_text(json.dumps(details))
-            # Only one of several processes may.
+            # Only the first of several processes kills itself.
             with contextlib.suppress(FileExistsError):
                 os.link(part, self._note)
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -29,7 +29,7 @@ from millstream.serdes import STRING
 WRITTEN: Final = "while a step of the history is written"
 READ: Final = "while the history is read"
 PLACES: Final = (WRITTEN, READ)
-#: Small enough for several steps; the application dies in step 2.
+#: Small enough for several steps; the application is killed in step 2.
 CHUNK: Final = 10
 _STEP: Final = 2
 _RECORDS: Final = 25

@@ -18,7 +18,7 @@ from millstream import (
     ThreadMetadata,
 )
 
-#: Consumer settings: other instances take over soon.
+#: Consumer settings with which other instances take over soon.
 SHORT_SESSIONS = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000}
 
 #: The number of slots of the session that Millstream starts, in addition to those of the settings.

@@ -2,8 +2,8 @@
 
     python leaky_application.py FOLDER NAME
 
-FOLDER holds `settings.json` (see `tests/integration/security/test_secrets.py`), and gets the event
-log. Reports each step on stdout, and waits for a line of stdin before the next one.
+FOLDER holds `settings.json` (see `tests/integration/security/test_secrets.py`); the event log is
+written there. Reports each step on stdout, and waits for a line of stdin before the next one.
 """
 
 from __future__ import annotations

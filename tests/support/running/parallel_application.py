@@ -48,7 +48,7 @@ class NumberedKeys:
         self._partition: dict[str, int] = {}
 
     def write(self, count: int) -> None:
-        """Write this many more records, key by key in turn, and wait for the acknowledgements."""
+        """Write this many more records, key by key in turn, and wait for the acknowledgments."""
         self._writer.write(self._topic, list(self._next(count)))
 
     def _next(self, count: int) -> Iterator[tuple[bytes, bytes]]:
@@ -101,7 +101,7 @@ class NumberedKeys:
 
 
 def numbers_by_key(bootstrap: str, topic: str) -> dict[str, list[int]]:
-    """Such values of a topic by key, in topic order, as a read-committed consumer sees them."""
+    """The numbers in a topic by key, in topic order, as a read-committed consumer sees them."""
     found: dict[str, list[int]] = defaultdict(list)
     for key, value in read_all(bootstrap, topic):
         assert key is not None

@@ -48,7 +48,7 @@ from support.running.queried_application import KEYS, STORE, queried_topology
 
 _PAUSE_S = 0.01
 _KINDS = ("key", "key", "key", "active", "range", "view", "stale", "all")
-#: Kinds that active tasks answer, without a bound.
+#: The kinds of queries that only active tasks answer, and that have no bound.
 _ACTIVE = ("active", "view", "all")
 _PAGE_BYTES = 40
 _LOST = 0.05
@@ -63,7 +63,7 @@ class FaultyTransport:
         self.counted: Counter[str] = Counter()
 
     def begin(self) -> None:
-        """Activate it."""
+        """Activate the faults."""
         original, original_local = RemoteInstance.query, LocalThreads.query
         page: Callable[..., Any] = RemoteInstance.next_page
         own_page: Callable[..., Any] = LocalThreads.next_page
@@ -155,7 +155,7 @@ class QueryLoop:
         if kind in ("view", "stale", "all"):
             types = QueryableStoreTypes.key_value()
             view = self._streams.store(STORE, types, stale=kind == "stale")
-            # A view does not tell which partition has answered.
+            # A view does not report which partition has answered.
             return {"-1": {"value": dict(view.all()) if kind == "all" else view.get(key)}}
         query: Any = RangeQuery() if kind == "range" else KeyQuery(key)
         request = StateQueryRequest.in_store(STORE).with_query(query)

@@ -66,7 +66,7 @@ class LocalControl:
         self.on_event()
 
     def close(self) -> None:
-        """Tell the thread to close."""
+        """Send the command to close."""
         if not self._is_closing:
             self._is_closing = True
             self.send(Close())
@@ -83,16 +83,16 @@ class LocalControl:
                 self.restored += records
 
     def process_io(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
     def commands(self) -> Sequence[ReceivedCommand]:
         return [ReceivedCommand(self._commands.popleft()) for _ in range(len(self._commands))]
 
     def reply(self, received: ReceivedCommand, answer: Any) -> None:
-        """There are no requests."""
+        """Do nothing: there are no requests."""
 
     def reject_requests(self, error: StreamsError) -> None:
-        """There are no requests."""
+        """Do nothing: there are no requests."""
 
 
 class ThreadRun:

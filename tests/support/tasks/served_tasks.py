@@ -82,7 +82,7 @@ class QueriedTask(SteppingDriver):
         self.deliver()
 
     def answer(self, question: Any) -> Any:
-        """Answer a query; an error is raised."""
+        """Answer a query; raises the error of the answer, if it is one."""
         answer = self._answers.answer(question)
         if isinstance(answer, StreamsError):
             raise answer
@@ -155,7 +155,7 @@ class ServedTasks:
         return reply
 
     def _answer_for(self, thread: str, question: Any) -> Any:
-        """Answer for one thread; each task believes that it has partition 0."""
+        """Answer for one thread: replaces its partition by 0, which is the only one of its task."""
         number = int(thread)
         if not self.is_live:
             raise ThreadUnavailableError(f"{thread} is gone.")

@@ -80,7 +80,7 @@ class Changelog:
 
     Attributes:
         history: all records that were not aborted.
-        topic: the records left after compaction.
+        topic: the records that remain after compaction.
         committed: the end at the last commit.
     """
 
@@ -395,7 +395,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule(batch=batches)
     @precondition(lambda self: self.standby is not None)
     def fail_over(self, batch: int) -> None:
-        """The active task's host dies; the standby catches up and takes over."""
+        """The active task's host fails; the standby catches up and takes over."""
         assert self.active is not None
         assert self.standby is not None
         self.close_active(clean=False)
@@ -419,7 +419,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @invariant()
     def commits_when_full(self) -> None:
-        """As a thread does after each batch."""
+        """Commit when the stores are full, as a thread does after each batch."""
         if self.active is None:
             return
         self.stores.after_work()
@@ -510,8 +510,8 @@ class StoreModel(RuleBasedStateMachine):
         self.check_disk(copy)
 
     def is_complete(self, offset: int) -> bool:
-        """Whether the changelog up to this offset is complete in spite of compaction: at its end
-        it is."""
+        """Whether the changelog up to this offset is complete in spite of compaction, as it is at
+        its end."""
         present = sum(record.offset < offset for record in self.log.topic)
         return present in (len(self.log.before(offset)), len(self.log.topic))
 

@@ -123,7 +123,7 @@ class _Main:
         self.assigned: dict[TopicPartition, int] = {}
         self.group: dict[TopicPartition, CommitOffset | None] = {}
         self.expected: list[frozenset[TopicPartition]] = []
-        #: Whether its partitions have records, fed or not.
+        #: Whether the broker has records for its partitions.
         self.has_input = True
         self.epochs: dict[TopicPartition, int] = {}
 

@@ -114,8 +114,9 @@ def run(text: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess
 def test_a_signal_is_handled_wherever_it_arrives(tmp_path: Path) -> None:
     """Goal: the handler never waits for a lock held by interrupted code.
 
-    Method: a signal at each of the first lines that Python executes, the standard library's
-    included; a lock that both take would end in a deadlock.
+    Method: a signal at each of the first lines that Python executes, including those of the
+    standard library; a lock taken by both the handler and the interrupted code would cause a
+    deadlock.
     """
     ended = run(SIGNAL_AT_EACH_LINE, tmp_path)
     assert ended.stdout == "all ended\n", ended.stderr[-4_000:]

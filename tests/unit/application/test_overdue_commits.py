@@ -1,4 +1,4 @@
-"""Commits of a thread that are overdue are reported everywhere."""
+"""Overdue commits of a thread are shown in the health check, the console and the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from millstream.spark.thread_events import ThreadEvent
 def test_overdue_commits_show_in_health_the_console_and_the_log(
     tmp_path: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And so is its next commit. The thread stays alive, so that it is not killed."""
+    """The instance is ready again after the next commit. It stays live, so that it is not
+    restarted."""
     sample = Sample(ManualClock(1_700_000_000_000), str(tmp_path))
     sample.play_history()
     streams, thread = sample.streams, THREADS[0]

@@ -174,8 +174,8 @@ def test_a_thread_is_replaced_as_often_as_the_handler_decides(app: Application) 
 
 @pytest.mark.parametrize("kind", ["restarting", "exited"])
 def test_metrics_of_a_lost_thread_are_not_reported(app: Application, kind: str) -> None:
-    """The tasks are on the other thread: their metrics would count twice, and the lost thread
-    seemed to be running."""
+    """The tasks are on the other thread: their metrics would count twice, and the lost thread would
+    seem to be running."""
     thread, clock = app.names[0], app.clock
     meters = ThreadMeters(thread, clock)
     task = meters.scope.adopt(TaskMeters(TaskId(0, 0), clock, labels=meters.scope.labels).scope)
@@ -249,7 +249,7 @@ def test_the_backoff_is_reset_after_a_while_without_failures(app: Application) -
 def test_a_failed_thread_is_killed_if_it_does_not_close_in_time(app: Application) -> None:
     """Detects user code that blocks in `close()`: its thread was never replaced.
 
-    A thread that was killed for it is replaced like any other.
+    A thread that was killed for this reason is replaced like any other.
     """
     app.emits(1, "report", ThreadFailed(DOWN))
     assert app.engine.ending == [(app.names[0], 30_000)]
@@ -337,7 +337,7 @@ def test_an_invalid_answer_of_the_handler_closes_the_instance(app: Application) 
 
 @pytest.fixture
 def with_free_slots(app: Application, monkeypatch: pytest.MonkeyPatch) -> Application:
-    """An application on a Spark with slots for all threads."""
+    """An application on Spark with slots for all threads."""
     monkeypatch.setattr(
         "millstream.application.stream_threads.require_slots", lambda session, needed: None
     )
@@ -419,8 +419,8 @@ def remove_while_pickled(app: Application, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_thread_can_be_removed_while_it_is_replaced(
     app: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Detects a thread that is never requested to close, because the engine knew only its
-    predecessor, and a removal that never ends."""
+    """Detects a removal that never ends: the engine still refers to the previous thread, so the new
+    one is never requested to close."""
     remove_while_pickled(app, monkeypatch)
     app.dies(1)
     assert app.stream_threads.await_removal(app.names[0], 0)

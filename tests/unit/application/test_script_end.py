@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-#: A script with an application without threads. Like stopping Spark, closing it needs its own
-#: thread.
+#: A script with an application without threads. Closing the application starts a thread, as
+#: stopping Spark does.
 PRELUDE = """
 import sys
 import threading

@@ -159,7 +159,7 @@ def test_a_second_server_is_rejected(streams: KafkaStreams) -> None:
 
 
 def test_a_port_in_use(streams: KafkaStreams) -> None:
-    """The error names it, and another one can be tried."""
+    """The error names the port, and another port can be tried."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
@@ -266,8 +266,8 @@ def test_properties_of_a_subscription_change(tmp_path: Path) -> None:
 
 
 def test_a_server_that_cannot_be_announced_is_closed(tmp_path: Path) -> None:
-    """Detects a server that continues to listen, with the token, and that cannot be closed any
-    more."""
+    """Detects a server that continues to listen, with the token, and that can no longer be
+    closed."""
     streams = KafkaStreams(topology(), config(tmp_path))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

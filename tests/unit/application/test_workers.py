@@ -10,7 +10,8 @@ THREAD = "shop-StreamThread-1"
 
 
 def test_a_thread_belongs_to_the_client_of_its_host() -> None:
-    """Another worker of the thread may be on another host, and has no client before it joins."""
+    """A later worker of the thread may be on another host, and belongs to no client before it
+    joins."""
     workers = WorkerRegistry()
     assert workers.location_of(THREAD) == NO_LOCATION
     words = workers.registered(Hello("shop", THREAD, 1, Epoch(1, 0), 4711, "one"))

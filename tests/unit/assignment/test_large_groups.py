@@ -204,7 +204,7 @@ def test_standbys_of_large_processes_are_in_their_racks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two processes with a hundred standbys each exchange them at once. A full search finds nothing
-    cheaper, and takes a hundred times as long for a thousand."""
+    cheaper, and takes a hundred times as long for a thousand standbys."""
     racks = "abc"
     owners = [uuid.UUID(int=number + 1) for number in range(6)]
     rack_of = {owner: racks[number % 3] for number, owner in enumerate(owners)}

@@ -1,5 +1,4 @@
-"""The leader's way from subscriptions to assignments, and the decoding of assignments by
-members."""
+"""How the leader computes assignments from subscriptions, and how members decode them."""
 
 from __future__ import annotations
 
@@ -87,7 +86,8 @@ def _subscription(
 def _member(
     process: uuid.UUID, *owned: str, end_point: str = "", **sums: int
 ) -> MemberSubscription:
-    """`owned` are partitions like `in-0`, `sums` offset sums like `t0_1=5`."""
+    """Return a member; `owned` are partitions such as `in-0`, `sums` offset sums such as
+    `t0_1=5`."""
     info = SubscriptionInfo(
         process, end_point, {TaskId.parse(name[1:]): total for name, total in sums.items()}
     )
@@ -245,8 +245,8 @@ def test_all_members_get_the_hosts_of_tasks() -> None:
 
 
 def test_the_hosts_of_an_instance_share_one_address() -> None:
-    """An instance has one address for all clients on its hosts. It has the tasks and standbys of
-    all of them."""
+    """An instance has one address for its processes on all hosts. The address has the tasks and
+    standbys of all of them."""
     cluster = FakeCluster(**{"in": 3, "log": 3})
     assignor = LeaderAssignor(_STATEFUL, cluster, config=AssignmentConfig(num_standby_replicas=1))
     members = {
@@ -258,7 +258,7 @@ def test_the_hosts_of_an_instance_share_one_address() -> None:
         assert assignment.partitions_by_host == {HostInfo("one", 1): everything}
         assert assignment.standby_partitions_by_host == {HostInfo("one", 1): everything}
         assert not assignment.active.keys() & assignment.standby.keys()
-        # A member that does not find its own address there requests another rebalance.
+        # A member that does not find its own address in the host map requests another rebalance.
         assert assignment.next_rebalance_ms is None
     assert sum(len(assignment.active) for assignment in given.values()) == 3
 
@@ -389,7 +389,7 @@ def test_a_member_rejects_inconsistent_assignments() -> None:
         decode_assignment(_partitions("in-0", "in-1"), data)
     with pytest.raises(TaskAssignmentError, match="sent a subscription of version 10"):
         decode_assignment(_partitions("in-0"), data, subscription_version=10)
-    with pytest.raises(TaskAssignmentError, match="all support 12"):
+    with pytest.raises(TaskAssignmentError, match="all members support 12"):
         decode_assignment((), AssignmentInfo(common_version=12).encode())
 
 
@@ -443,8 +443,8 @@ def test_an_unknown_error_code_is_an_assignment_error() -> None:
 def test_the_time_of_the_next_rebalance(
     encoded_ms: int, end_point: str, expected: int | None
 ) -> None:
-    """Immediately if the other members do not have the process' address, otherwise the leader's
-    time."""
+    """Immediately if the other members do not have the address of the process, otherwise the
+    leader's time."""
     info = AssignmentInfo(
         partitions_by_host={HostInfo("one", 1): frozenset()}, next_rebalance_ms=encoded_ms
     )

@@ -77,7 +77,7 @@ def state_of(case: Mapping[str, Any]) -> ApplicationState:
 
 
 def improved(case: Mapping[str, Any], state: ApplicationState) -> dict[uuid.UUID, Any]:
-    """The random assignment, improved by racks."""
+    """Return the random assignment after its rack-aware optimization."""
     loads = [ClientLoad(process_id, state.processes[process_id]) for process_id in state.order]
     for load in loads:
         before = case["before"][str(load.process_id)]

@@ -45,7 +45,7 @@ def _assign(tasks: Iterable[str], **processes: ProcessState) -> dict[str, list[s
 @pytest.mark.parametrize(
     ("tasks", "processes", "expected"),
     [
-        # No previous tasks: in turn, by the fewest tasks per thread.
+        # Without previous tasks, each task goes to the process with the fewest tasks per thread.
         ("0_0 0_1 0_2", {"a": _had(), "b": _had()}, {"a": "0_0 0_2", "b": "0_1"}),
         # A new process gets a share; the others lose no more than that.
         (
@@ -79,7 +79,7 @@ def _assign(tasks: Iterable[str], **processes: ProcessState) -> dict[str, list[s
             {"a": _had(threads=1), "b": _had(threads=2)},
             {"a": "0_0 0_3", "b": "0_1 0_2 0_4 0_5"},
         ),
-        # Idle threads remain, so tasks need not move to another process.
+        # Idle threads remain, so tasks do not need to move to another process.
         (
             "0_0 0_1",
             {"a": _had("0_0", "0_1", threads=2), "b": _had(threads=2)},

@@ -25,7 +25,7 @@ exit ${INSTALLER_FAILS:-0}
 
 
 class StartedError(Exception):
-    """The demo was started again, with these arguments and variables."""
+    """The demo was restarted with these arguments and variables."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         super().__init__(words)
@@ -78,7 +78,7 @@ def test_missing_packages_are_fetched_once(bare: Path, capsys: pytest.CaptureFix
 
 
 def test_only_missing_packages_are_fetched(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed Spark is used, and with an installed Java as well nothing is restarted."""
+    """An installed Spark is used; if Java is installed as well, nothing is restarted."""
     monkeypatch.setattr(spark_download, "has_pyspark", lambda: True)
     with pytest.raises(StartedError):
         ensure_spark([])

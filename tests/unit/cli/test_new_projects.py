@@ -37,7 +37,7 @@ def test_a_project_is_complete(
     found = load_program(str(folder / "app.py"))
     assert found.config is not None
     assert found.config.application_id == "shop-orders"
-    # No internal name would change with a new operator.
+    # All internal names are explicit, so a new operator would not change them.
     found.topology.check_explicit_names()
 
 

@@ -41,7 +41,7 @@ def program(folder: Path, text: str = "", name: str = "app.py") -> str:
 
 
 def test_a_script_is_run_as_python_runs_it(tmp_path: Path) -> None:
-    """By any form of guard at its end; the arguments are the script's."""
+    """A `__main__` guard in either form makes a file a script, which receives the arguments."""
     for guard in ("if __name__ == '__main__':", 'if "__main__" == __name__:'):
         path = program(tmp_path, f"{guard}\n    pass")
         assert command_for(path, ["-n", "4"]) == [sys.executable, path, "-n", "4"]
@@ -156,7 +156,8 @@ def test_invalid_python_is_detected_before_anything_is_stopped(tmp_path: Path) -
 
 
 def test_two_versions_are_loaded_separately(tmp_path: Path) -> None:
-    """Each imports its own neighbor, although both have the same name; output is harmless."""
+    """Each imports its own neighbor module, although both have the same name; output of the
+    programs does no harm."""
     for version in ("old", "new"):
         folder = tmp_path / version
         folder.mkdir()

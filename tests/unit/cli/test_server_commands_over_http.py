@@ -81,7 +81,7 @@ def test_every_kind_of_store_is_read(query_lines: QueryLines) -> None:
 
 
 def test_tables_show_the_servers_fields(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The columns are those of its fields, with formatted times."""
+    """The columns are the fields of the server's documents, with formatted times."""
     query = ["query", "--url", url, "--token", TOKEN]
     assert main(query) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -88,7 +88,7 @@ def test_prefixes_select_client_settings() -> None:
 
 
 def test_settings_of_the_application_only_reach_clients_when_given() -> None:
-    """As in Kafka Streams, its defaults do not override those of the clients."""
+    """As in Kafka Streams, defaults of the application do not override those of the clients."""
     assert "request.timeout.ms" not in read({}).client_settings("producer")
     given = read({"request.timeout.ms": "7000", "consumer.request.timeout.ms": "8000"})
     assert given.client_settings("producer")["request.timeout.ms"] == 7000

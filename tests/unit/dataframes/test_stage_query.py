@@ -15,7 +15,8 @@ from millstream.serdes import STRING
 
 
 class Query:
-    """The part of Spark's query that is used; the attribute `broken` raises."""
+    """The part of Spark's query that is used; reading the attribute named by `broken` raises an
+    error."""
 
     def __init__(self, broken: str = "") -> None:
         self.broken = broken

@@ -22,7 +22,7 @@ ROOT = MONITORING.parents[1]
 
 
 def alerts() -> list[dict[str, Any]]:
-    """The rules."""
+    """Return the alerting rules."""
     document = yaml.safe_load((MONITORING / "alerts.yaml").read_text(encoding="utf-8"))
     return [rule for group in document["groups"] for rule in group["rules"]]
 

@@ -12,7 +12,8 @@ from millstream.errors import EmbeddedKafkaError
 
 
 def install_java(folder: Path, version_line: str, *, exit_code: int = 0) -> Path:
-    """A program that responds to `-version` like that Java, on standard error."""
+    """Install a program that responds to `-version` with this line on standard error, as Java
+    does."""
     folder.mkdir(parents=True)
     program = folder / "java"
     program.write_text(f"#!/bin/sh\necho '{version_line}' >&2\nexit {exit_code}\n")

@@ -60,7 +60,7 @@ def random_puts(seed: int) -> list[LoggedRecord]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_versions_equal_those_of_the_store(seed: int) -> None:
-    """The latest version of each key, the versions as of a time, and the whole history."""
+    """The latest version of each key, the versions at a time, and the whole history."""
     logged = random_puts(seed)
     store = VersionedBytes("s", MemoryStore(), history_ms=_HISTORY_MS, segment_ms=_SEGMENT_MS)
     for key, value, time in logged:
@@ -196,7 +196,7 @@ def test_pending_records_are_merged_at_the_memory_limit(limit_bytes: int, tmp_pa
     for number in range(100):
         record = (str(number % 50).encode(), b"%5d" % number * 200, number)
         latest.add(as_records(columns([record], number)))
-    # Before they are read.
+    # Data beyond the limit is already on disk before anything is read.
     assert latest.has_spilled == (limit_bytes == 20_000)
     found = {row["key"]: row["value"] for table in latest.tables() for row in table.to_pylist()}
     latest.close()

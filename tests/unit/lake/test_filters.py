@@ -62,7 +62,7 @@ def test_keys_are_compared_as_bytes_only_if_equivalent() -> None:
 
 
 def test_keys_select_their_partitions() -> None:
-    """By Kafka's default partitioner; otherwise in any partition."""
+    """With Kafka's default partitioner; otherwise, all partitions are read."""
     row_filter = RowFilter(frozenset({b"a", b"b"}))
     expected = sorted({partition_for(b"a", 16), partition_for(b"b", 16)})
     assert row_filter.partitions(16, is_partitioned=True) == expected

@@ -15,7 +15,8 @@ def test_every_metric_is_available_or_its_absence_is_explained() -> None:
 
 
 def test_recording_levels_are_those_of_kafka_streams_or_listed() -> None:
-    """A too low level costs all users; with a too high level, expected metrics are missing."""
+    """A level that is too low costs all users; with a level that is too high, expected metrics are
+    missing."""
     there = page.available()
     others = {
         each.name

@@ -51,7 +51,7 @@ def test_all_metrics_are_collected_including_later_ones() -> None:
 
 
 def test_metrics_are_exported_if_there_were_none_at_the_start() -> None:
-    """A subscription has no metrics before it runs, which is when its export is set up."""
+    """The export is set up before a subscription runs, when it has no metrics yet."""
     metrics: list[Metric] = []
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])

@@ -103,7 +103,7 @@ def test_null_aggregate_deletes_and_the_next_one_starts_over(
 def test_changing_an_aggregate_in_place_does_not_change_forwarded_values(
     make_bench: Any, cache_bytes: int
 ) -> None:
-    """Like in Kafka Streams, the first aggregate replaces the initial one, except with a cache."""
+    """As in Kafka Streams, the first aggregate replaces the initial one, except with a cache."""
     run = make_bench(collecting(send_old_values=True), store=JSON, cache_bytes=cache_bytes)
     emitted: list[Any] = []
     old: list[Any] = []

@@ -45,7 +45,7 @@ class Sessions:
         self.failed: list[tuple[int, Exception]] = []
         self._fold = native.fold_sessions
 
-    def came(self, entries: int, size_bytes: int) -> None:
+    def on_added(self, entries: int, size_bytes: int) -> None:
         self.counted.append((entries, size_bytes))
 
     def fold(

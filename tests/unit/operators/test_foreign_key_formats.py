@@ -80,7 +80,7 @@ def test_format_of_a_subscription_of_version_0() -> None:
 
 
 def test_format_of_responses() -> None:
-    """Version, hash, value. No value stays null; an empty value becomes null, as in Kafka
+    """Version, hash, value. A null value stays null; an empty value becomes null, as in Kafka
     Streams."""
     serde = ForeignKeyResponseSerde(STRING)
     assert serde.serialize("t", ForeignKeyResponse(HASH, "v", 3)) == b"\x00" + HASH + b"v"

@@ -333,8 +333,8 @@ def test_results_are_divided_at_punctuations(make_bench: Any) -> None:
 
 
 def test_results_of_several_batches_keep_their_origins(make_bench: Any) -> None:
-    """A call with records of two steps returns each with its own offset and headers, and, if paths
-    meet, in one order."""
+    """If a call has records of two batches, each result keeps the offset and headers of its record.
+    Where paths meet, the results have one common order."""
     gate = Gate()
     operator = make_async_operator(gate, limit=9)
     bench = make_bench(operator)

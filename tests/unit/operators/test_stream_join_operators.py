@@ -39,8 +39,8 @@ def outputs(topology: Topology, events: list[Event]) -> list[Any]:
 
 
 def test_record_is_stored_although_its_joiner_fails() -> None:
-    """It is only missing in that result: the next record of the other side can be joined with
-    it."""
+    """Only the failed result is missing: the next record of the other side can be joined with the
+    stored record."""
 
     def fail_on_bad(left: str, right: str | None) -> str:
         if right == "bad":

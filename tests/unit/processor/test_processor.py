@@ -41,7 +41,7 @@ class MisspelledStore(Processor[str, str, str, str]):
         ),
         (
             MisspelledStore,
-            r"no access to store 'count'\. It has: counts, totals\. Did you mean 'counts'\? .* "
+            r"no access to store 'count'\. Its stores: counts, totals\. Did you mean 'counts'\? .* "
             r"connect a store, name it in stores=",
         ),
     ],
@@ -86,7 +86,7 @@ def test_mistakes_of_the_program_cannot_be_skipped(value: str, may_be_skipped: b
         with pytest.raises(ProcessingError) as raised:
             inputs.pipe_input("k", value)
     assert ("LogAndContinue" in str(raised.value)) is may_be_skipped
-    # The location is given once.
+    # The message contains the location once.
     assert str(raised.value).count("node KSTREAM-PROCESSOR") == 1
 
 

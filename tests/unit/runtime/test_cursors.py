@@ -1,4 +1,4 @@
-"""Long results are returned in pages, as of one moment and with bounded memory."""
+"""Long results are returned in pages that show the store at one moment, in bounded memory."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ def test_host_without_variables_changes_nothing() -> None:
 
 
 def test_rack_and_tags_of_a_host_override_the_settings() -> None:
-    """Settings are the same for all hosts. Those of one kind of consumer stay in effect."""
+    """The settings are the same for all hosts. Only settings for one kind of consumer are not
+    overridden."""
     host = WorkerHost(
         "one",
         environment={

@@ -194,7 +194,7 @@ def test_position_of_a_commit_excludes_later_records() -> None:
     [
         # The store was restored up to the committed offset.
         (True, 7, {"in": {0: 6}}),
-        # The store was empty, wherever the task continued.
+        # A store without a changelog starts empty, even if the task continues at a later offset.
         (False, 7, {}),
         (False, 8, {"in": {0: 7}}),
         (True, 8, {"in": {0: 7}}),
@@ -203,7 +203,7 @@ def test_position_of_a_commit_excludes_later_records() -> None:
 def test_position_of_a_started_task_is_that_of_its_restoration(
     is_logged: bool, read: int, expected: Mapping[str, Mapping[int, int]]
 ) -> None:
-    """The task continues at offset 7. Before and after its first record."""
+    """The task continues at offset 7; the position is read before and after its first record."""
     upstream = Upstream(frozenset({"in"}), (), frozenset(), is_logged)
     task = task_at(7, read)
     assert store_position(task, upstream, "counts", skip_cache=False).as_dict() == expected
@@ -256,7 +256,7 @@ def test_upstream_contains_topics_that_match_a_pattern() -> None:
 
 
 def test_topic_that_another_source_reads_by_name_matches_no_pattern() -> None:
-    """Like in the assignment: the pattern may match names of the application's own topics."""
+    """As in the assignment: the pattern may match names of the application's own topics."""
     builder = StreamsBuilder()
     matching = builder.stream(re.compile("(in|shop)-.*"), key=STRING, value=STRING)
     matching.group_by_key().count(store="counts")

@@ -1,4 +1,4 @@
-"""The position of a store excludes input whose effects have not reached the store."""
+"""The position of a store excludes input whose results have not reached the store."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_operators_that_hold_records_back_are_recognized(
 
 
 def test_final_windows_are_held_back() -> None:
-    """From stores behind them, and not from their own store."""
+    """They are held back from the stores behind the operator, but not from its own store."""
     builder = StreamsBuilder()
     final_windows(builder).map_values(str, store=Materialized("x", value=STRING))
     (part,) = upstream_of_stores(builder.build()._subtopologies(), "app").values()

@@ -32,6 +32,6 @@ def test_an_error_with_a_lone_surrogate_is_encoded() -> None:
 
 
 def test_unsupported_types_raise_an_error() -> None:
-    """And is not retried."""
+    """The error is not hidden by the second attempt, which replaces lone surrogates."""
     with pytest.raises(TypeError):
         as_json({"key": object()})

@@ -174,7 +174,7 @@ def run(serving: HttpServer, numbers: range) -> Counter[int | None]:
 def check(
     serving: HttpServer, client: HttpClient, caplog: pytest.LogCaptureFixture, numbers: range
 ) -> None:
-    """Send them, then check that the server is unchanged."""
+    """Send random requests, then check that the server is unchanged."""
     with caplog.at_level(logging.WARNING):
         counts = run(serving, numbers)
     assert counts.keys() >= {200, 400, 401, 404, 405, None}, counts

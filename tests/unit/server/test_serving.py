@@ -73,8 +73,7 @@ def test_probes_need_no_token_and_reveal_little(serving: HttpServer, served: Ser
 
 
 def test_answers_do_not_wait_for_acknowledgements(serving: HttpServer) -> None:
-    """Detects the 40 ms delay of the kernel's delayed acknowledgement of a response's first
-    part."""
+    """Detects the 40 ms delay of the kernel's delayed acknowledgment of a response's first part."""
     connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=10)
     took = []
     for _ in range(20):
@@ -109,8 +108,8 @@ def test_events_report_changes(serving: HttpServer, served: ServedTasks) -> None
 
 
 def test_followers_are_cheap(served: ServedTasks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Detects a document that is built for each console, or sent completely, every second: for
-    an application with many failures it has megabytes."""
+    """Detects a document that is built for each console, or sent completely, every second: the
+    document of an application with many failures has megabytes."""
     made = itertools.count(1)
     failures = [{"stack": "x" * 10_000, "number": number} for number in range(10)]
 

@@ -55,7 +55,7 @@ def error_of(client: HttpClient, path: str, **given: Any) -> tuple[int, str]:
 
 def test_keys_with_any_characters_are_found(client: HttpClient) -> None:
     """Detects keys that are cut at a slash, decoded twice, or only looked up in one partition:
-    these were not written with Kafka's partitioner."""
+    these keys were not written with Kafka's partitioner."""
     for word in set(WORDS):
         found = client.get("stores", "counts", "keys", word)
         assert (found["key"], found["value"]) == (word, 5 if word == "ann" else 2)

@@ -72,7 +72,7 @@ def test_the_certificate_is_verified(served: ServedTasks, authority: Authority) 
 
 
 def test_incomplete_handshakes_time_out(served: ServedTasks, authority: Authority) -> None:
-    """One that sends nothing, and one that sends nothing after the handshake."""
+    """A connection that sends nothing, and one that sends nothing after the handshake."""
     trusting = ssl.create_default_context(cafile=str(authority.certificate))
     with serving(served, authority.sign("server"), timeout_ms=300) as address:
         began = time.monotonic()
@@ -94,7 +94,7 @@ def test_the_number_of_incomplete_handshakes_is_bounded(
     with serving(served, authority.sign("server"), max_requests=1) as address, ExitStack() as stack:
         client = HttpClient(address, trusting)
         assert client.request("/health/live")[0] == 200
-        # Eight connections per request slot; this is just below that number.
+        # The limit is 16, twice the 8 connections per request slot: one is left for the client.
         silent = [stack.enter_context(connected(address)) for _ in range(15)]
         assert client.request("/health/live")[0] == 200
         silent.append(stack.enter_context(connected(address)))

@@ -103,7 +103,7 @@ def is_lost() -> ThreadExit:
 
 
 def test_a_thread_that_has_run_once_is_restarted_without_limit() -> None:
-    """Detects a limit on restarts: after 30 deaths the thread still returns."""
+    """Detects a limit on restarts: a thread that was lost 31 times is restarted once more."""
     jobs = Jobs()
     host = Host(jobs)
     restarted = [host.registers(is_lost), *[is_lost] * 15, *[host.registers(is_lost)] * 15]
@@ -256,7 +256,7 @@ def test_a_driver_can_stop_after_its_jvm() -> None:
 
 @pytest.mark.parametrize("where", ["before the first job", "between two jobs"])
 def test_closing_does_not_wait_for_a_backoff(where: str) -> None:
-    """Nothing is submitted any more."""
+    """Nothing is submitted anymore."""
     first = where == "before the first job"
     policy = RestartPolicy(backoff_ms=60_000, max_backoff_ms=60_000)
     host = Host(Jobs(is_lost), policy, pause_ms=60_000 if first else 0)
@@ -290,7 +290,7 @@ def test_an_ending_thread_is_killed_after_its_time() -> None:
 
 
 def test_the_time_to_end_does_not_apply_to_the_next_attempt() -> None:
-    """A process that dies during its end is restarted; the restarted one is not ending."""
+    """A process that crashes while it is ending is restarted; the new process is not ending."""
     jobs = Jobs()
     host = Host(jobs)
     jobs.todo = [host.registers(jobs.until_cancelled)]

@@ -91,7 +91,7 @@ def test_a_restart_on_another_host_is_explained_in_the_log(
 
 
 def test_a_thread_waits_for_a_host_without_executor(placement: ThreadPlacement, jobs: Jobs) -> None:
-    """Until it returns, or the thread is not needed any more."""
+    """Until the host returns, or the thread is no longer needed."""
     never = threading.Event()
     placement.await_host(never)
     run(placement, jobs, "t-1", "one")

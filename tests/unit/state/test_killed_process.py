@@ -101,7 +101,7 @@ def test_data_and_offset_agree_after_sigkill(
 def test_the_last_bulk_restored_records_are_restored_again_after_sigkill(
     tmp_path: Path, open_task: Callable[..., TaskStores], mode: str
 ) -> None:
-    """Bulk loading does not log: lost data is not included in the offset either.
+    """Bulk loading writes no write-ahead log: the offset does not include lost data either.
 
     Data that RocksDB has flushed by itself counts. At most 48 MB are in memory, and a step is 3 MB.
     """

@@ -217,7 +217,7 @@ def test_sessions(open_task: OpenTask, in_memory: bool) -> None:
 
 
 def test_versioned_queries(open_task: OpenTask) -> None:
-    """The latest version, the version as of a time, and the versions of a time range, in both
+    """The latest version, the version at a time, and the versions of a time range, in both
     orders."""
     builder = Stores.versioned_builder(
         Stores.persistent_versioned("s", HOUR, segment_interval=timedelta(seconds=1)), STRING, LONG

@@ -140,7 +140,7 @@ def test_generator_functions_are_rejected(processor: Any) -> None:
 
 
 def test_supplied_processor_that_yields_is_rejected_at_its_creation() -> None:
-    """The same, if only the created object shows it."""
+    """Only the created object shows that its `process` is a generator function."""
     instances = ProcessorInstances(ProcessorChain.of(Scoped(lambda: Yielding())))
     with pytest.raises(TypeError, match="generator function"):
         instances.calls(TopicPartition("in", 0), None)

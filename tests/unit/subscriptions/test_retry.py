@@ -44,7 +44,7 @@ def test_inconsistent_arguments_are_rejected(arguments: dict[str, Any], message:
 
 
 def test_number_of_attempts_is_unlimited_by_default() -> None:
-    """Like in Decaton."""
+    """As in Decaton."""
     retry = Retry(backoff=timedelta(milliseconds=50))
     assert [retry.next_delay_ms(count) for count in (0, 1, 10**9)] == [50, 50, 50]
     assert (retry.after_last, retry.on_send_failure) == (None, "keep")

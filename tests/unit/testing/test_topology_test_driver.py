@@ -193,7 +193,7 @@ def test_stores_can_be_prepared_and_read() -> None:
 
 
 def test_deletions_by_a_test_are_logged_at_time_zero() -> None:
-    """Like in the driver of Kafka Streams: they belong to no record."""
+    """As in the driver of Kafka Streams: they belong to no record."""
     with TopologyTestDriver(count_topology(store="counts"), NO_CACHE) as d:
         d.create_input_topic("in", **TEXT).pipe_input("k", "a", 9)
         d.get_state_store("counts").delete("a")
@@ -560,8 +560,7 @@ def test_late_record_is_logged_as_one_record(
 
 @pytest.mark.parametrize("kind", ["sliding", "tumbling", "session"])
 def test_ranges_of_windows_before_their_close_are_read_by_key(kind: str) -> None:
-    """Like in Kafka Streams, which reads them from its index by key. All windows are read by
-    time."""
+    """As in Kafka Streams, which reads them from its index by key. All windows are read by time."""
     builder = StreamsBuilder()
     grouped = builder.stream("in", **TEXT).group_by_key()
     windows: Any = {
@@ -593,7 +592,8 @@ def test_ranges_of_windows_before_their_close_are_read_by_key(kind: str) -> None
 
 @pytest.mark.parametrize("chosen", [0, 7, [3, 5], 2**31])
 def test_partitioner_can_choose_any_partition_of_an_output_topic(chosen: Any) -> None:
-    """Like in the driver of Kafka Streams: a test need not define the number of partitions."""
+    """As in the driver of Kafka Streams: a test does not need to define the number of
+    partitions."""
     builder = StreamsBuilder()
     builder.stream("in", **TEXT).to("out", **TEXT, partitioner=lambda *_: chosen)
     with TopologyTestDriver(builder.build()) as driver:

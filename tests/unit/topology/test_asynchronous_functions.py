@@ -66,7 +66,7 @@ class CallableObject:
 
 
 def run_to_end(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., None]:
-    """A decorator that runs a coroutine to its end, like the error message advises."""
+    """A decorator that runs a coroutine to its end, as the error message advises."""
 
     @functools.wraps(function)
     def run(*arguments: Any) -> None:

@@ -169,7 +169,7 @@ def test_topics_that_match_a_pattern_are_checked_when_they_are_known() -> None:
 
 
 def test_possible_stores_need_names_as_well() -> None:
-    """Like in Kafka Streams: a table without a store today may need one tomorrow."""
+    """As in Kafka Streams: a table without a store today may need one tomorrow."""
     builder = StreamsBuilder()
     table_without_a_name(builder)
     with pytest.raises(TopologyError, match=r"(?s)a-STATE-STORE-0000000000-changelog"):

@@ -232,7 +232,7 @@ def test_equal_programs_have_equal_operations(name: str) -> None:
 
 
 def test_every_kind_of_operation_is_in_a_program() -> None:
-    """Every operation that can be compiled is in a program, and the other way round."""
+    """The programs contain every operation that can be compiled, and no other ones."""
     described = {type(operation) for name in PROGRAMS for operation in operations_of(build(name))}
     compiled = {kind for kind in compile_operator.registry if kind.__module__.startswith("millst")}
     assert described == compiled - {Operation}

@@ -56,7 +56,8 @@ def test_history_is_a_source_with_two_topics() -> None:
 
 
 def test_topic_of_a_history_has_the_partitions_of_the_topic_after_it() -> None:
-    """It is an internal topic: it need not be created, and its records are deleted after use."""
+    """It is an internal topic: it does not need to be created, and its records are deleted after
+    use."""
     topics = topology_topics(topology_with_history(), CONFIG)
     assert topics.external_source_topics == {"clicks"}
     assert repartition_counts(topics, {"clicks": 5}) == {f"app-{TOPIC}": 5}

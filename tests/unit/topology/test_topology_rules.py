@@ -104,7 +104,7 @@ def test_error_contains_the_location(case: str) -> None:
 
 
 def test_nodes_can_have_any_name() -> None:
-    """No topic is named after them, like in Kafka Streams."""
+    """No topic is named after them, as in Kafka Streams."""
     name = 'read / <all> "orders" \u00fc'
     topology = Topology().add_source(name, "in").add_sink("a" * 300, "out", name)
     assert [node.name for node in topology.describe().subtopologies[0].nodes] == [name, "a" * 300]

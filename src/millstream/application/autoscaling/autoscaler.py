@@ -33,12 +33,13 @@ from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger("millstream")
 
-#: Metrics that Kafka Streams does not have.
+#: The group of the autoscaler's metrics, which Kafka Streams does not have.
 ELASTIC_GROUP: Final = "millstream-elastic-metrics"
 
 #: The interval between samples. A thread reports at most twice in this time.
 _INTERVAL_MS: Final = 1_000
-#: The timeout for a slot. New executors take a minute or two if machines must be started for them.
+#: How long an added thread may wait for a slot. New executors take a minute or two if machines must
+#: be started for them.
 _SLOT_TIMEOUT_MS: Final = 120_000
 
 
@@ -90,7 +91,7 @@ class Autoscaler:
         self._run_in_background = run_in_background
         self._is_running = False
         self._clock = clock
-        #: Without standbys, the state of a task is only on the host where it runs.
+        #: Whether a task's state is only on the host of the task: on disk, without standbys.
         self._bound_to_hosts = state_on_disk and config.num_standby_replicas == 0
         self.bounds = bounds = ScalingBounds(
             config.least_stream_threads,
@@ -218,7 +219,7 @@ class Autoscaler:
                 self._added.discard(name)
         except StreamsError as error:
             self._policy.slot_unavailable(now_ms)
-            logger.warning("could not add a thread: %s", error)
+            logger.warning("could not %s a thread: %s", "add" if kind == "add" else "remove", error)
         else:
             self._counts[kind] += 1
 

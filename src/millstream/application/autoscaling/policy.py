@@ -4,8 +4,8 @@ Threads are added when the backlog would take longer than the target to process,
 fewer would have been enough during the whole cooldown. To avoid oscillation, the policy stores the
 utilization of a saturated thread, which it measures while there is too much lag, and removes
 threads only if the remaining ones would stay well below that utilization. It does not store the
-throughput of a thread, because that changes with the load: a thread that lags commits and polls
-different amounts than one that keeps up.
+throughput of a thread, because the throughput changes with the load: a lagging thread polls and
+commits different amounts than a thread that keeps up.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ class ScalingPolicy:
         self._sufficient_since_ms: int | None = None
         self._sufficient = 0
         self._no_slot_until_ms: int | None = None
-        #: The lags before the last change, and the part of each lag that arrived during it.
+        #: The lags before the last change, and the part of each lag that arrived during that
+        #: change.
         self._lags_before: Mapping[str, int] | None = None
         self._tolerated: dict[str, int] = {}
 
@@ -192,15 +193,16 @@ class ScalingPolicy:
         target_s = self._bounds.lag_target_ms / 1_000
         is_behind = backlog.actionable_s > target_s
         if is_behind and sample.max_busy > 0:
-            # The maximum so far, because at first, part of the time went to the rebalance.
+            # The maximum so far, because the first measurements include time that was spent on the
+            # rebalance.
             self._saturation = max(sample.max_busy, self._saturation if self._was_behind else 0.0)
         self._was_behind = is_behind
         if not is_behind:
             return None
         self._sufficient_since_ms = None
-        reason = f"{backlog}, more than {target_s:g} s"
+        reason = f"{backlog}; the target is {target_s:g} s"
         if backlog.ends_in_s <= target_s:
-            return _stay(sample.threads, f"{reason}, but it will be gone sooner")
+            return _stay(sample.threads, f"{reason}, but the backlog will be gone sooner")
         if not sample.shares:
             return _stay(
                 sample.threads, f"{reason}, but each lagging task already has its own thread"
@@ -237,8 +239,8 @@ class ScalingPolicy:
         bounds = self._bounds
         if any(backlog.backlog_s > bounds.lag_target_ms / 2_000 for backlog in backlogs):
             return sample.threads
-        # Right after a backlog, the utilization follows the arrivals, but the rate is still that of
-        # the backlog.
+        # Right after a backlog has been processed, the utilization reflects the arrivals, but the
+        # measured rate still reflects the backlog.
         needed = (
             max(sample.busy / self._saturation, self._work(sample, backlogs)) / TARGET_UTILIZATION
         )
@@ -321,8 +323,8 @@ class _Backlog:
     def backlog_s(self) -> float:
         """The time to process the backlog if no more records arrived.
 
-        0 if nothing is processed: more threads could not reduce such a lag, for example a
-        transaction marker at the end of a topic.
+        0 if nothing is processed: more threads could not reduce such a lag, which is caused, for
+        example, by a transaction marker at the end of a topic.
         """
         return self.lag / self.rate if self.rate > 0 else 0.0
 

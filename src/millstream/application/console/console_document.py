@@ -1,4 +1,4 @@
-"""The document for the console: everything that it shows except the contents of stores.
+"""The document with the console's data, except the contents of stores.
 
 Missing or unsupported numbers are null; lists without elements are empty. Times are milliseconds
 since the epoch; names end in their units.
@@ -83,7 +83,7 @@ class _EdgeContext:
 
     Args:
         is_only: whether the edge is the only input of its target.
-        only_of: the sub-topology for which the edge is the only input topic.
+        only_of: the sub-topology whose only input is this edge; None if there is none.
     """
 
     edge: EdgeView

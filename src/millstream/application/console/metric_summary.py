@@ -182,7 +182,7 @@ class RateMeter:
         self._totals: dict[object, deque[tuple[int, float]]] = {}
 
     def rate(self, key: object, total: float, now_ms: int) -> float | None:
-        """Return the rate of a total; None for its first value, or after the total was reset."""
+        """Return the rate of a total; None for the first value and after a reset."""
         totals = self._totals.setdefault(key, deque(maxlen=_MAX_TOTALS))
         # Start over after a reset, or if all values are older than the window.
         if totals and (total < totals[-1][1] or now_ms - totals[-1][0] > _WINDOW_MS):

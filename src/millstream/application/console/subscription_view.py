@@ -42,7 +42,10 @@ class PropertyView:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionPartitionView:
-    """A partition of a subscription. It is paused while it has too many pending tasks."""
+    """A partition of a subscription.
+
+    It is paused while it has too many pending tasks.
+    """
 
     topic: str
     partition: int

@@ -98,7 +98,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class EdgeView:
-    """A flow of records between nodes and topics; `source` and `target` are their ids."""
+    """A flow of records between nodes and topics, identified by their ids."""
 
     source: str
     target: str

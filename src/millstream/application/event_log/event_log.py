@@ -36,7 +36,7 @@ _MAX_STEPS: Final = 40
 _MAX_STACK_LINES: Final = 60
 _MAX_STACK_CHARACTERS: Final = 12_000
 _MAX_MESSAGE_CHARACTERS: Final = 4_000
-#: The number of ended restorations that are kept.
+#: The maximum number of ended restorations in the log.
 _MAX_ENDED: Final = 200
 _STARTS: Final = frozenset({RestoreStep.START, RestoreStep.STANDBY_START})
 _BATCHES: Final = frozenset({RestoreStep.BATCH, RestoreStep.STANDBY_BATCH})
@@ -63,7 +63,7 @@ class Throughput:
         for task, total in tasks.items():
             totals = self._totals.get((thread, task))
             if totals is None or total < totals[-1][1]:
-                # The first total of a task, or of one that restarted, gives no rate yet.
+                # The first total of a new or restarted task gives no rate yet.
                 totals = self._totals[thread, task] = deque(maxlen=_MAX_TOTALS)
             else:
                 increase += total - totals[-1][1]
@@ -192,7 +192,7 @@ class FailureLog:
 
 
 class RestoreLog:
-    """Tracks restorations from changelogs: those in progress, and the last 200 that ended."""
+    """Tracks restorations in progress, and the last 200 that ended."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str, int, bool], RestoreProgress] = {}
@@ -331,7 +331,7 @@ class EventLog:
             self._failures.add(thread, error, answer, self._clock.now_ms())
 
     def add_step(self, thread: str, text: str) -> None:
-        """Record a step of a thread, if it has failed before."""
+        """Record a step of a thread; ignored if the thread has not failed."""
         with self._lock:
             self._failures.add_step(thread, text, self._clock.now_ms())
 

@@ -79,8 +79,8 @@ def balance_over_threads(
 ) -> None:
     """Move tasks of one role until the loads are balanced.
 
-    Follows KIP-441: each client in turn balances with each other client, until a complete turn has
-    moved nothing. The order determines which tasks move.
+    Follows KIP-441: each client in turn is balanced with each other client, until a complete round
+    moves nothing. The order determines which tasks move.
     """
     moved = True
     while moved:
@@ -101,7 +101,7 @@ def balance_over_threads(
 
 
 def _lightest(clients: Iterable[ClientLoad]) -> list[ClientLoad]:
-    """Return a client with the fewest tasks for each number of threads.
+    """Return, for each number of threads, a client with the fewest tasks.
 
     A client that cannot move a task to any of these cannot move one to any client.
     """
@@ -114,7 +114,7 @@ def _lightest(clients: Iterable[ClientLoad]) -> list[ClientLoad]:
 
 
 def _even_out(source: ClientLoad, destination: ClientLoad, role: Role) -> int:
-    """Move the surplus: the first tasks that the destination lacks."""
+    """Move the surplus (the first tasks that the destination lacks); return its size."""
     lacking = (task_id for task_id in sorted(source.tasks(role)) if not destination.has(task_id))
     moving = set(islice(lacking, _surplus(source, destination)))
     source.tasks(role).difference_update(moving)
@@ -123,10 +123,11 @@ def _even_out(source: ClientLoad, destination: ClientLoad, role: Role) -> int:
 
 
 def _surplus(source: ClientLoad, destination: ClientLoad) -> int:
-    """Return how many tasks can move before the destination has more tasks per thread.
+    """Return how many tasks can move to the destination.
 
-    This is the largest k with (s - k) / S >= (d + k) / D, where s and d are the numbers of tasks,
-    and S and D those of threads. It is computed in integers, without rounding errors.
+    The destination must not have more tasks per thread than the source afterwards. The result is
+    the largest k with (s - k) / S >= (d + k) / D, where s and d are the numbers of tasks, and S and
+    D those of threads. It is computed in integers, without rounding errors.
     """
     threads, other_threads = source.process.threads, destination.process.threads
     ahead = source.count * other_threads - destination.count * threads
@@ -137,9 +138,10 @@ T = TypeVar("T")
 
 
 class LeastLoaded(Generic[T]):
-    """Finds the least loaded candidate, the first among equals. Loads may only increase.
+    """Finds the least loaded candidate, the first among equals.
 
-    Scanning 500 processes for each of 10,000 tasks takes seconds; this takes a few steps per task.
+    Loads may only increase. Scanning 500 processes for each of 10,000 tasks takes seconds; the heap
+    needs a few steps per task.
     """
 
     def __init__(self, candidates: Iterable[tuple[int, T]], load: Callable[[T], float]) -> None:
@@ -161,7 +163,8 @@ class LeastLoaded(Generic[T]):
             recorded, order, candidate = heap[0]
             current = load(candidate)
             if recorded != current:
-                # The recorded load is too low, so misplaced entries come to the top first.
+                # Loads only increase, so the recorded load is too low, and outdated entries reach
+                # the top of the heap first.
                 heapq.heapreplace(heap, (current, order, candidate))
             elif fits is None or fits(candidate):
                 found = heap[0]
@@ -175,7 +178,7 @@ class LeastLoaded(Generic[T]):
 def place_standbys(
     clients: Sequence[ClientLoad], missing: Mapping[TaskId, int], replicas: int
 ) -> None:
-    """Assign each task's missing standbys to the least loaded clients without the task.
+    """Assign missing standbys to the least loaded clients without the task.
 
     `replicas` is only used in the log message.
     """
@@ -190,8 +193,8 @@ def place_standbys(
             short.append(task_id)
     if short:
         log.warning(
-            "%d tasks, including %s, get fewer than %d standbys: there are only %d clients (the "
-            "hosts of each instance). Run threads on more hosts, or decrease num.standby.replicas",
+            "%d tasks, including %s, get fewer than %d standbys: there are only %d processes (one "
+            "per host and instance). Run threads on more hosts, or decrease num.standby.replicas",
             len(short),
             short[0],
             replicas,

@@ -1,11 +1,11 @@
-"""The high-availability task assignor: tasks do not wait for state to be restored.
+"""The high-availability task assignor: tasks do not wait for restoration.
 
 Source of the semantics: Kafka Streams' `HighAvailabilityTaskAssignor` (KIP-441). First, tasks and
 standbys are spread evenly, ignoring the previous assignment: this is the ideal assignment. If the
 ideal owner of a task would have to restore much state, a caught-up process keeps the task for now,
-and the ideal owner gets a warm-up replica. From time to time a probing rebalance checks whether it
-has caught up. Racks may be taken into account (`rack_aware`) in the ideal assignment, before the
-previous state is.
+and the ideal owner gets a warm-up replica. From time to time, a probing rebalance checks whether
+the ideal owner has caught up. Racks may be taken into account in the ideal assignment
+(`rack_aware`), before the previous state is considered.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from millstream.assignment.wire_format import LATEST_OFFSET
 from millstream.java_priority_queue import JavaPriorityQueue
 from millstream.record import TaskId
 
-#: By default, a task is moved if that avoids reading one partition from another rack.
+#: The default costs, with which a task is moved even if this avoids reading only one partition from
+#: another rack.
 _TRAFFIC_COST = 10
 _NON_OVERLAP_COST = 1
 
@@ -41,7 +42,7 @@ _NON_OVERLAP_COST = 1
 def assign_high_availability(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]:
     """Assign tasks to processes that can run them immediately; move them by warm-ups.
 
-    Equal states have equal results.
+    Equal states give equal results.
 
     Example:
         >>> import uuid
@@ -137,7 +138,10 @@ def _fewest_caught_up(movement: _TaskMovement) -> tuple[int, int, int]:
 
 
 class _TaskMovements:
-    """Keeps tasks on processes with their state, and places warm-up replicas on ideal ones."""
+    """Keeps tasks on processes with their state.
+
+    Warm-up replicas are placed on the ideal processes.
+    """
 
     def __init__(self, clients: Sequence[ClientLoad], state: ApplicationState) -> None:
         self._clients = clients
@@ -146,7 +150,10 @@ class _TaskMovements:
         self._caught_up_clients = CaughtUpClients(clients, state.config.acceptable_recovery_lag)
 
     def move_actives(self) -> int:
-        """Keep active tasks on processes with their state; return the number of such tasks."""
+        """Keep active tasks on processes with their state.
+
+        Returns the number of these tasks.
+        """
         movements = self._required("active")
         for movement in movements:
             self._move_active(movement.task_id, movement.destination)
@@ -165,7 +172,7 @@ class _TaskMovements:
             or self._least_loaded_caught_up(task_id, lambda client: True)
             or self._more_caught_up(task_id, destination, lambda client: True)
         )
-        assert source is not None, "a process has less lag, or the task need not move"
+        assert source is not None, "a task only moves if another process has less lag"
         swaps = task_id in source.standby
         source.standby.discard(task_id)
         source.active.add(task_id)
@@ -223,7 +230,10 @@ class _TaskMovements:
     def _more_caught_up(
         self, task_id: TaskId, destination: ClientLoad, fits: Callable[[ClientLoad], bool]
     ) -> ClientLoad | None:
-        """Return the client with the smallest lag that is less than the destination's."""
+        """Return the fitting client with the smallest lag.
+
+        Returns None if no fitting client is ahead of the destination.
+        """
         return next(filter(fits, self._caught_up_clients.ahead_of(destination, task_id)), None)
 
     def _take_warmup(self) -> bool:
@@ -277,7 +287,7 @@ class CaughtUpClients:
         return min(lags)
 
     def ahead_of(self, client: ClientLoad, task_id: TaskId) -> Iterator[ClientLoad]:
-        """Yield the clients before a client in the order of their lags, and then numbers."""
+        """Yield the clients that precede `client`, ordered by lag and then by number."""
         reported = self._reporters_of(task_id)
         reporters = set(reported)
         known = sorted((self._clients[number].lag(task_id), number) for number in reported)
@@ -301,7 +311,7 @@ log = logging.getLogger(__name__)
 def place_standbys_by_tags(
     clients: Sequence[ClientLoad], missing: Mapping[TaskId, int], tag_keys: Sequence[str]
 ) -> dict[TaskId, int]:
-    """Assign standbys to clients that share no tag with the other replicas of the task.
+    """Assign standbys to clients that share no tag with the task's other replicas.
 
     Follows Kafka Streams' `ClientTagAwareStandbyTaskAssignor` (KIP-708). A tag is ignored once a
     task has as many replicas as the tag has values. Returns the number of standbys that each task
@@ -344,7 +354,7 @@ def place_standbys_by_tags(
 
 
 def _in_hash_order(tasks: Collection[TaskId]) -> list[TaskId]:
-    """Return the tasks in the iteration order of a Java `HashMap` of ordered tasks.
+    """Return tasks in the order in which a Java `HashMap` with these keys iterates.
 
     The first task gets the least loaded client. If the leader changes between a Java and a Python
     process, a different order would move standbys.
@@ -423,7 +433,7 @@ def may_move_standby(source: ClientLoad, to: ClientLoad) -> bool:
 def keeps_copies_apart(
     source: ClientLoad, to: ClientLoad, task_id: TaskId, clients: Iterable[ClientLoad]
 ) -> bool:
-    """Return whether a move would preserve the number of different tags of a task."""
+    """Return whether a move would not reduce the number of different tags of a task."""
     others = {
         tag
         for client in clients

@@ -1,7 +1,7 @@
 """The sticky task assignor: balances first, and then minimizes movement.
 
 Source of the semantics: Kafka Streams' `StickyTaskAssignor`, with two differences. Kafka Streams
-iterates over hash maps, while tasks and processes are ordered here, so that equal states have equal
+iterates over hash maps, while tasks and processes are ordered here, so that equal states give equal
 results. And tasks above the quota stay with their owners as long as all threads are balanced, while
 Kafka Streams moves some of them whenever processes with unequal numbers of threads rebalance, even
 if nothing has changed.
@@ -30,7 +30,7 @@ def assign_sticky(state: ApplicationState) -> dict[uuid.UUID, ProcessAssignment]
 
     A task stays with its previous owner up to that process' quota: the number of tasks per thread,
     rounded down, times its threads. Otherwise, it goes to a process that has its state as a
-    standby, with the same quota. Remaining tasks stay with their previous owners up to a quota of
+    standby, within the same quota. Remaining tasks stay with their previous owners up to a quota of
     one more per thread, unless other processes need them to reach their quota. The rest goes to the
     process with the fewest tasks per thread, preferably one with the task's state.
 
@@ -136,8 +136,8 @@ def _place_standbys(
 ) -> None:
     """Keep standbys in place if no process is less loaded; else use the least loaded.
 
-    Follows Kafka Streams (`TaskPairs`): processes are preferred for which the assignment creates a
-    pair of tasks that no other process has. Otherwise, a single process might have to take over all
+    Follows Kafka Streams (`TaskPairs`): a process is preferred if the standby and one of its tasks
+    form a pair that no other process has. Otherwise, a single process might have to take over all
     tasks of a failed one.
     """
     by_load = LeastLoaded(enumerate(shares), load_of)

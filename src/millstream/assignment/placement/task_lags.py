@@ -54,11 +54,12 @@ def end_offset_sums(
 
 
 class TaskLags(Mapping[TaskId, int]):
-    """The number of changelog records that a process must restore for each stateful task.
+    """The number of records that a process must restore for each stateful task.
 
-    Only the lags of the tasks that the process reported are stored, in `reported`; the process
-    lacks the entire state of all others. Storing a number for each of 10,000 tasks and 500
-    processes would take seconds. `ends` contains the sum of the end offsets of every stateful task.
+    These are records of the task's changelogs. Only the lags of the tasks that the process reported
+    are stored, in `reported`; the process lacks the entire state of all others. Storing a number
+    for each of 10,000 tasks and 500 processes would take seconds. `ends` contains the sum of the
+    end offsets of every stateful task.
     """
 
     __slots__ = ("ends", "reported")

@@ -19,7 +19,10 @@ _MAX_PERIOD: Final = 64
 
 
 class _Arc(NamedTuple):
-    """One direction of an edge. The index of the other direction differs in the lowest bit."""
+    """One direction of an edge.
+
+    The index of the other direction differs in the lowest bit.
+    """
 
     end: int
     cost: int
@@ -50,7 +53,10 @@ class FlowGraph:
         return self._residual[edge + 1]
 
     def maximize_flow(self) -> int:
-        """Maximize the flow at any cost; return its amount. Requires a graph without flow."""
+        """Maximize the flow, regardless of its cost; return its amount.
+
+        Requires a graph without flow.
+        """
         self._sort()
         open_ends = [
             sum(1 << arc.end for arc in arcs if self._residual[arc.number]) for arcs in self._arcs
@@ -124,15 +130,16 @@ def _augmenting_path(open_ends: Sequence[int]) -> list[int]:
 class _NegativeCycleSearch:
     """A search for a negative cycle, by the distances from a virtual node.
 
-    Initially, all nodes have the distance 0 from it. The arcs of each node are ordered by their
-    ends. `budget` is the remaining number of arcs to examine; 0 if the search was abandoned.
+    Initially, all nodes have the distance 0 from the virtual node. The arcs of each node are
+    ordered by their ends. `budget` is the remaining number of arcs to examine; 0 if the search was
+    abandoned.
     """
 
     def __init__(
         self, all_arcs: Sequence[Sequence[_Arc]], residual: Sequence[int], budget: int
     ) -> None:
         self.budget = budget
-        # The predecessor of each node on its shortest path, and the index of the arc from there.
+        # The predecessor of each node on its shortest path, and the index of the arc between them.
         self._predecessor = [-1] * len(all_arcs)
         self._predecessor_arc = [-1] * len(all_arcs)
         self._arcs = [[arc for arc in arcs if residual[arc[2]]] for arcs in all_arcs]
@@ -144,7 +151,10 @@ class _NegativeCycleSearch:
         self._arcs_per_round = 1 + sum(map(len, self._arcs))
 
     def negative_cycle(self) -> list[int]:
-        """Return the arcs of a negative cycle with residual capacity; empty if there is none."""
+        """Return the arcs of a negative cycle with residual capacity.
+
+        The list is empty if there is no such cycle.
+        """
         node = self._node_after_cycle()
         if node is None:
             return []
@@ -162,8 +172,8 @@ class _NegativeCycleSearch:
     def _node_after_cycle(self) -> int | None:
         """Return a node whose distance still decreases in the last round, or None.
 
-        After that many rounds, its path must contain a cycle, because no other path has as many
-        arcs.
+        After that many rounds, the path to such a node must contain a cycle, because a path without
+        a cycle has fewer arcs.
         """
         history = deque([self._distance.copy()], _MAX_PERIOD + 1)
         done, next_check = 0, 3
@@ -223,7 +233,7 @@ class _NegativeCycleSearch:
     def _repetitions(
         self, before: Sequence[int], now: Sequence[int], decreases: Sequence[int], repetitions: int
     ) -> int:
-        """Return how often the rounds between two states will repeat, along the same arcs.
+        """Return how often the rounds between two states repeat along the same arcs.
 
         Between nodes that decrease equally fast, each comparison keeps its result. An arc to a node
         that decreases faster must not have been used, since it would not be used again. An arc to a

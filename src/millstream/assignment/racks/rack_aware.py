@@ -40,7 +40,7 @@ _STANDBY_ROUNDS: Final = 4
 
 
 _Rack = str | None
-#: The number of a task's partitions that have no replica in a rack, by rack.
+#: For each rack, the number of a task's partitions without a replica in the rack.
 _Counts = Mapping[_Rack, int]
 
 
@@ -56,9 +56,10 @@ STATELESS: Final = Costs(1, 0)
 
 
 def rack_awareness(state: ApplicationState) -> RackAwareness | None:
-    """Return the rack-aware optimization, or None if it is disabled or racks are unknown.
+    """Return the rack-aware optimization.
 
-    Unknown racks are logged as an error.
+    Returns None if the optimization is disabled or racks are unknown. Unknown racks are logged as
+    an error.
     """
     strategy = state.config.rack_aware_assignment_strategy
     if strategy == "none":
@@ -91,7 +92,10 @@ def rack_awareness(state: ApplicationState) -> RackAwareness | None:
 
 
 class RackAwareness:
-    """Exchanges tasks between processes. Deterministic: equal states have equal results."""
+    """Exchanges tasks between processes.
+
+    Deterministic: equal states give equal results.
+    """
 
     def __init__(self, state: ApplicationState) -> None:
         self._racks = state.replica_racks
@@ -206,7 +210,7 @@ class RackAwareness:
     ) -> bool:
         """Return whether a search among processes would exceed the limit.
 
-        It scans all arcs several times for each task that would have a lower cost elsewhere.
+        A search scans all arcs several times for each task that would have a lower cost elsewhere.
         """
         limit = min(self._budget, _MAX_ARCS_BY_ROLE[role])
         scans = _SCANS_PER_TASK * len(owners) * len(racks)
@@ -287,8 +291,8 @@ def _min_traffic_flow(
     """Return the owners with the lowest cost, and the remaining budget.
 
     The source has an edge of capacity 1 to each task, each task has an edge to each process, and
-    each process has an edge to the sink with its number of tasks as capacity. An owner is the index
-    of a process.
+    each process has an edge to the sink, whose capacity is the process's number of tasks. An owner
+    is the index of a process.
     """
     counts = Counter(owners)
     width = len(cost_rows[0])
@@ -408,7 +412,10 @@ def sorted_racks(racks: Sequence[str | None]) -> list[str | None]:
 
 
 def _settled(owners: Sequence[int], rack_of: Sequence[int], new_racks: dict[int, int]) -> list[int]:
-    """Return the new owners: a task that moves to a rack replaces a task that leaves it."""
+    """Return the new owners.
+
+    A task that moves to a rack replaces a task that leaves the rack.
+    """
     free: dict[int, deque[int]] = {}
     for number in sorted(new_racks):
         free.setdefault(rack_of[owners[number]], deque()).append(owners[number])

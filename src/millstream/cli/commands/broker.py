@@ -14,7 +14,7 @@ from millstream.embedded.embedded_kafka import EmbeddedKafka
 from millstream.embedded.jars import KAFKA_VERSION
 from millstream.errors import EmbeddedKafkaError
 
-#: Kafka's default.
+#: Kafka's default port.
 DEFAULT_PORT = 9092
 _POLL_INTERVAL_S = 0.2
 

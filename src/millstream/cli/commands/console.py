@@ -14,7 +14,7 @@ import click
 from millstream.cli.application_server import ServerLocation, find_server, server_options
 from millstream.cli.output import FAINT, print_json, print_message
 
-#: How long the redirecting file is kept: the browser may have to start first.
+#: How long the redirecting file exists: the browser may have to start first.
 _BROWSER_START_S: Final = 10.0
 _PAGE: Final = """<!doctype html>
 <meta charset="utf-8">

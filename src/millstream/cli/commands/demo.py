@@ -1,4 +1,4 @@
-"""`millstream demo`: a broker, an application on Spark, its input and its results."""
+"""`millstream demo`: a broker, an application on Spark, input and results."""
 
 from __future__ import annotations
 

@@ -42,7 +42,10 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """The number of offsets from the committed offset, or else the beginning, to the end."""
+        """The number of offsets from the committed offset to the end.
+
+        Without a committed offset, counts from the beginning.
+        """
         start = self.begin if self.committed is None else max(self.committed, self.begin)
         return max(0, self.end - start)
 

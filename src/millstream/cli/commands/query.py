@@ -1,4 +1,4 @@
-"""`millstream query counts alice`: query the stores of a running application over HTTP."""
+"""`millstream query counts alice`: query stores over HTTP."""
 
 from __future__ import annotations
 

@@ -193,7 +193,10 @@ def _target(chosen: dict[str, Any]) -> OffsetTarget:
 
 
 def _from_time(since_ms: int) -> OffsetTarget:
-    """Return a target time of at least 0: negative times have a special meaning in Kafka."""
+    """Return a target time of at least 0.
+
+    Negative times have a special meaning in Kafka.
+    """
     return OffsetTarget("time", max(0, since_ms))
 
 

@@ -1,4 +1,4 @@
-"""`millstream run app.py`: run a program, optionally with restarts and its own broker."""
+"""`millstream run app.py`: run a program, optionally with a broker and restarts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from millstream.tools.topology_facts import external_topics
 #: broker's topics.
 BOOTSTRAP_VARIABLE: Final = "BOOTSTRAP_SERVERS"
 STATE_VARIABLE: Final = "STATE_DIR"
-#: The arguments with which PySpark starts its JVM.
+#: The environment variable with the arguments for PySpark's JVM.
 _SUBMIT_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 
 
@@ -119,7 +119,7 @@ def command(
 
 
 def _with_master(arguments: str, master: str) -> str:
-    """Append a master to PySpark's arguments, of which the last master takes effect."""
+    """Append a master to PySpark's arguments; the last master takes effect."""
     program = "pyspark-shell"
     try:
         others = [word for word in shlex.split(arguments) if word != program]
@@ -129,7 +129,9 @@ def _with_master(arguments: str, master: str) -> str:
 
 
 def _folder(program: str) -> Path:
-    """Return the folder to watch: the working directory if it contains the program's file.
+    """Return the folder to watch.
+
+    This is the working directory if it contains the program's file.
 
     Otherwise, the folder of the file.
     """

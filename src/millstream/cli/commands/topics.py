@@ -1,4 +1,4 @@
-"""`millstream topics app.py`: list a program's topics, and their state on the cluster."""
+"""`millstream topics app.py`: list topics, and their state on the cluster."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _create(
 
 
 def _records(admin: ClusterAdmin, uses: Sequence[TopicUse]) -> dict[str, int]:
-    """Return the number of offsets between the beginning and the end of each existing topic."""
+    """Return the number of offsets from beginning to end of each existing topic."""
     places = all_partitions({use.name: use.partitions or 0 for use in uses})
     begins, ends = admin.beginning_offsets(places), admin.end_offsets(places)
     records: dict[str, int] = Counter()

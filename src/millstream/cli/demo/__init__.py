@@ -1,1 +1,1 @@
-"""The parts of `millstream demo`, which adds up the orders of a shop and verifies the totals."""
+"""The parts of `millstream demo`, which adds up the orders of a shop."""

@@ -1,4 +1,4 @@
-"""The demo's application, which computes the revenue of each product, and its clients."""
+"""The demo's application, which computes revenue by product, and its clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ Totals = dict[str, int]
 
 
 def revenue() -> Topology:
-    """Build the topology, which adds up orders, keyed by customer, into totals by product."""
+    """Build the topology, which adds up orders into totals by product.
+
+    The key of an order is the customer.
+    """
     builder = StreamsBuilder()
     store = Materialized("revenue-by-product", key=STRING, value=JSON)
     (

@@ -1,4 +1,4 @@
-"""The output of the demo: a live table in a terminal, otherwise a line every two seconds."""
+"""The output of the demo: a live table in a terminal, otherwise lines."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Users' programs: loading them without running them, and finding objects in them."""
+"""Users' programs: loads them without running them, and finds their objects."""

@@ -32,7 +32,10 @@ class FactsResult(msgspec.Struct, frozen=True):
 
 
 def facts_in_subprocess(program: str) -> TopologyFacts:
-    """Return the facts of a program. The program's output during loading goes to stderr."""
+    """Return the facts of a program.
+
+    The program's output during loading goes to stderr.
+    """
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
         file = Path(folder, "facts.json")
         command = [sys.executable, "-c", _WRITE_FACTS, program, str(file)]
@@ -49,7 +52,10 @@ def facts_in_subprocess(program: str) -> TopologyFacts:
 
 
 def write_facts() -> None:
-    """Load the program in the first argument, and write its facts to the file in the second."""
+    """Write the facts of a program to a file.
+
+    The command-line arguments are the program and the file.
+    """
     program, file = sys.argv[1:]
     try:
         found = load_program(program)

@@ -1,4 +1,4 @@
-"""A user's program, given by path or dotted name: loading it, and the command that runs it."""
+"""Loads users' programs by path or dotted name, and builds their commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from millstream.errors import StreamsError
 
 
 class Program(NamedTuple):
-    """A user's program: its reference on the command line, its file, and the name of an object."""
+    """A user's program.
+
+    Contains the reference from the command line, the file, and the name of an object.
+    """
 
     reference: str
     file: Path
@@ -58,7 +61,10 @@ def loaded(program: Program) -> Iterator[tuple[Program, ModuleType]]:
 
 @contextmanager
 def loaded_quietly(program: Program) -> Iterator[tuple[Program, ModuleType]]:
-    """Load a program, and redirect its output to stderr: stdout is for the command's output."""
+    """Load a program, and redirect its output to stderr.
+
+    Stdout is for the output of the command.
+    """
     with redirect_stdout(sys.stderr), loaded(program) as found:
         yield found
 
@@ -71,7 +77,7 @@ def is_module(reference: str) -> bool:
 
 
 def raise_program_error(failure: str, program: Program, error: Exception) -> NoReturn:
-    """Raise StreamsError for an error in a program, with the innermost line in its file."""
+    """Raise StreamsError for an error in a program, with the line in its file."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -84,7 +90,9 @@ def raise_program_error(failure: str, program: Program, error: Exception) -> NoR
 
 
 def package_error(package: Path) -> StreamsError | None:
-    """Return an error with the module to use if a package is given instead of a program.
+    """Return an error if a package is passed instead of a program.
+
+    The error contains the module to use.
 
     Returns None for a path that is not a package with a `__main__.py`, and for a package whose
     `__init__.py` contains code, because that may be the program.
@@ -98,7 +106,10 @@ def package_error(package: Path) -> StreamsError | None:
 
 
 def package_hint(program: Program) -> str:
-    """Return a sentence with the module name of a file in a package; empty outside of packages."""
+    """Return a sentence with the module name of a file in a package.
+
+    Returns an empty string for other files.
+    """
     file = program.file.resolve()
     folder, parts = file.parent, [file.stem]
     while (folder / "__init__.py").is_file():
@@ -256,7 +267,7 @@ def source_of(program: str) -> Path:
 def command_for(program: str, arguments: Sequence[str]) -> list[str]:
     """Return the command that runs a program in its own process.
 
-    Raises StreamsError if the program does not exist, has relative imports but is given by its
+    Raises StreamsError if the program does not exist, has relative imports but is passed as a
     path, or gets arguments but has no `if __name__ == "__main__":`.
     """
     named = parse_program(program)

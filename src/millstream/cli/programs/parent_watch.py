@@ -1,10 +1,10 @@
-"""Ends a program when the command that started it has ended, even if the command was killed.
+"""Ends a program when the command that started it has ended or was killed.
 
 The command runs this file as a process: `python parent_watch.py <seconds>`. It writes the program's
 process id to the standard input of this process after each start, and 0 when no program is running.
 At the end of standard input, this process terminates the program, and kills the program's process
-group after the given number of seconds. It does not import the package, so that it stays small: it
-exists as long as the command runs.
+group after the given number of seconds. It does not import the package, because it runs as long as
+the command and must stay small.
 """
 
 from __future__ import annotations

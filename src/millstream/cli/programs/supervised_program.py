@@ -1,4 +1,4 @@
-"""A child process that runs a program, and is restarted when the program's files change."""
+"""A child process that runs a program, and restarts after file changes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ _FILE_CHECK_INTERVAL_S: Final = 0.5
 #: Editors write a file in several steps, and version control writes many files.
 _SETTLE_S: Final = 0.2
 _MAX_SETTLE_S: Final = 2.0
-#: A file that is written more often during that time is written by a program, not by an editor.
+#: A file that is written more often than this within `_MAX_SETTLE_S` is written by a program, not
+#: by an editor.
 _MAX_WRITES: Final = 2
 #: `KafkaStreams.run` ends within 75 seconds of a signal, even if Spark does not respond.
 _CLOSE_S: Final = 80.0
 
-#: The handled signals, and the signals sent to the program: closing the terminal is also a clean
-#: shutdown.
+#: The handled signals, and the signals sent to the program. Closing the terminal also shuts the
+#: program down cleanly.
 _FORWARDED_SIGNALS: Final = {
     signal.SIGINT: signal.SIGINT,
     signal.SIGTERM: signal.SIGTERM,
@@ -51,13 +52,16 @@ Snapshot = dict[str, tuple[int, int]]
 
 
 def snapshot(folder: Path) -> Snapshot:
-    """Return the files of a program, except those in hidden folders and virtual environments."""
+    """Return the files of a program.
+
+    Hidden folders and virtual environments are excluded.
+    """
     files: Snapshot = {}
     for path in _files(str(folder)):
         try:
             status = os.stat(path)
         except OSError:
-            continue  # deleted meanwhile
+            continue  # deleted in the meantime
         files[path] = (status.st_mtime_ns, status.st_size)
         if len(files) == _MAX_FILES:
             break
@@ -96,7 +100,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 class SupervisedProgram:
-    """Runs a command until it ends or a signal arrives, and restarts it after each change.
+    """Runs a command until it ends or a signal arrives; restarts it after changes.
 
     The program has its own process group, so that the terminal's signals do not reach it and its
     children twice; each signal is forwarded to the program only. If this process is killed, a
@@ -163,7 +167,10 @@ class SupervisedProgram:
         return child
 
     def _follow(self, child: subprocess.Popen[bytes], seen: Snapshot) -> Snapshot:
-        """Wait until the program ends or its files change; return the files before the change."""
+        """Wait until the program ends or its files change.
+
+        Return the files before the change.
+        """
         check_at = time.monotonic() + _FILE_CHECK_INTERVAL_S
         while child.poll() is None:
             self._forward_signals(child)
@@ -191,7 +198,7 @@ class SupervisedProgram:
                 return
 
     def _settled(self, seen: Snapshot) -> Snapshot:
-        """Return the files; after a change, first wait briefly until no more files change.
+        """Return the files; after a change, first wait until no more files change.
 
         Files that are written constantly are ignored from then on.
         """

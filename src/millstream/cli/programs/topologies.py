@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ObjectSpec(Generic[T]):
-    #: A function without arguments that returns one is also accepted.
+    #: The accepted classes. A function without arguments that returns an instance is also accepted.
     kinds: tuple[type, ...]
     default_names: tuple[str, ...]
     #: The noun in messages: "topology".
@@ -206,7 +206,7 @@ def config_in(program: str) -> StreamsConfig | None:
 
 @contextmanager
 def application_in(program: str) -> Iterator[KafkaStreams | ProcessorSubscription]:
-    """Yield the application of a program, or one created from its topology and settings.
+    """Yield a program's application, or create it from topology and settings.
 
     The program's folder stays on the import path until the context ends.
     """

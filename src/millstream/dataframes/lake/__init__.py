@@ -1,1 +1,4 @@
-"""Writes the rows of a stage to a lake table exactly once, with one commit per micro-batch."""
+"""Writes the rows of a stage to a lake table exactly once.
+
+Each micro-batch is one commit.
+"""

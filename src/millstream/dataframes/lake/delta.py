@@ -60,10 +60,11 @@ def transaction_app_id(batch: LakeBatch) -> str:
 
 
 def _limit_shuffle_partitions(session: SparkSession) -> None:
-    """Use as many tasks as the session has slots, unless the user has configured the number.
+    """Use as many tasks as the session has slots.
 
-    The defaults, 50 in Delta and 200 in Spark, are meant for large clusters, but a batch is small.
-    Each query has its own session, so this does not affect other queries.
+    A number that the user has configured takes precedence. The defaults, 50 in Delta and 200 in
+    Spark, are meant for large clusters, but a batch is small. Each query has its own session, so
+    this does not affect other queries.
     """
     chosen = session.sparkContext.getConf()
     tasks = max(2, session.sparkContext.defaultParallelism)

@@ -1,7 +1,8 @@
-"""Reads a lake table as the history of a topology, and numbers its records for a separate topic.
+"""Reads a lake table as the history of a topology, and numbers its records.
 
-Within a partition, records are ordered by timestamp, then by offset if the table has offsets, then
-by bytes. Therefore, rows that are read again get the same numbers.
+The records are intended for a separate topic. Within a partition, records are ordered by timestamp,
+then by offset if the table has offsets, and then by the bytes of keys and values. Therefore, rows
+that are read again get the same numbers.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ TIMEOUT_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class NumberedRows:
-    """Encoded and numbered rows of `WIRE_SCHEMA`, cached by Spark until `release` is called."""
+    """Encoded and numbered rows of `WIRE_SCHEMA`.
+
+    Spark caches the rows until `release` is called.
+    """
 
     wire: DataFrame
     #: The number of partitions of the target topic.
@@ -65,10 +69,10 @@ def resume_offsets(
     ends: Mapping[TopicPartition, int],
     path: str,
 ) -> dict[TopicPartition, int]:
-    """Return the offsets at which a topic continues after the last row of each partition.
+    """Return the offset at which each partition continues after its last row.
 
     The rows have `_partition` and `_offset`. Raises a `StreamsError` if the rows are from another
-    topic, or if the topic has deleted records that are not in the table.
+    topic, if the topic has been recreated, or if it has deleted records that are not in the table.
     """
     from pyspark.sql import functions
 
@@ -97,7 +101,10 @@ def resume_offsets(
 
 
 def rows_before(rows: DataFrame, offsets: Mapping[TopicPartition, int]) -> DataFrame:
-    """Return the rows below the offsets. The application reads later records from the topic."""
+    """Return the rows below the offsets.
+
+    The application reads later records from the topic.
+    """
     from pyspark.sql import functions
 
     ends = rows.sparkSession.createDataFrame(
@@ -119,10 +126,10 @@ def number_rows(
     order = Window.partitionBy("partition").orderBy("timestamp_ms", "row", "key", "value")
     wire = (
         map_in_arrow(shown, encode.run, WIRE_SCHEMA)
-        # One task per partition; each task of Spark's default number would start a process.
+        # One task per partition: each task starts a process, and Spark's default is more tasks.
         .repartition(partitions, "partition")
         .withColumn("row", functions.row_number().over(order).cast("bigint") - 1)
-        # Read only once, so that the counts match the written rows even if the table grows.
+        # The table is read only once, so that the counts match the written rows even if it grows.
         .persist()
     )
     no_time = functions.count_if(functions.col("timestamp_ms").isNull())
@@ -170,7 +177,7 @@ def steps_group(into: str) -> str:
 
 
 def transactional_output(topic: str, config: StreamsConfig) -> OutputTopic:
-    # Does not depend on the application's processing guarantee and commit interval.
+    # Independent of the application's processing guarantee and commit interval.
     in_transactions = config.replace(processing_guarantee=EXACTLY_ONCE_V2, commit_interval_ms=100)
     return output_topic(topic, in_transactions, f"{config.application_id}-backfill")
 
@@ -244,14 +251,15 @@ class HistoryTable:
     def resume(self, admin: GroupAdmin, partitions: int) -> dict[int, int]:
         """Return the offsets at which the topic continues after the table.
 
-        The result is empty without a topic. Raises the errors of `resume_offsets`.
+        The result is empty if no topic follows the table. Raises the errors of `resume_offsets`.
         """
         then, from_ms = self._history.then, self._history.then_from_ms
         if then is None:
             return {}
         topic_partitions = [TopicPartition(then, number) for number in range(partitions)]
         beginnings = admin.beginning_offsets(topic_partitions)
-        # Before the lookup by time, because records that arrive in between are later than that.
+        # Fetched before the lookup by time, so that a record that arrives between the two requests
+        # is not skipped.
         ends = admin.end_offsets(topic_partitions)
         if from_ms is None:
             found = resume_offsets(self._rows, then, beginnings, ends, self._history.path)
@@ -301,14 +309,14 @@ class HistoryTable:
         missing = [name for name in STREAM_COLUMNS if name not in table.columns]
         if missing:
             raise self._config_error(
-                f"the table {history.path} lacks the columns {', '.join(missing)}, which tables of "
-                f"KStream.to_lake have, and which determine where {history.then!r} continues. Pass "
-                "then_from= to use the rows before that time, and then the topic."
+                f"the table {history.path} lacks the columns {', '.join(missing)}, which "
+                f"KStream.to_lake writes, and which determine where {history.then!r} continues. "
+                "Pass then_from= to use the rows before that time, and the topic after that time."
             )
         if history.columns.key != HistoryColumns().key:
             raise self._config_error(
                 f"key_column={history.columns.key!r} changes the keys of the rows, but the rows "
-                "stay in their original partitions. Omit it, or pass then_from=."
+                "stay in their original partitions. Omit key_column, or pass then_from=."
             )
 
     def _select_columns(self, table: DataFrame, origin: list[str]) -> DataFrame:

@@ -1,4 +1,6 @@
-"""Writes the history of a topology to its internal topic exactly once, despite crashes.
+"""Writes the history of a topology to its internal topic exactly once.
+
+This guarantee covers crashes. There are three phases:
 
     1 plan    The first driver commits a plan in a separate group. The plan contains the number of
               rows, and the offsets at which the topic continues. From then on, all drivers have
@@ -9,8 +11,8 @@
     3 mark    Offsets of the history's topic, and of the topic that follows, are committed in the
               application's group. If these offsets exist, the history is complete.
 
-Several drivers may do this concurrently. 1 and 3 are transactions with the same transactional ID,
-and first check whether they have already been done.
+Several drivers may write the same history concurrently. The plan and the mark are written in
+transactions with the same transactional ID, after checking whether they have already been written.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ logger = logging.getLogger("millstream")
 
 #: The number of attempts to write, each of which another driver may interrupt.
 _ATTEMPTS: Final = 5
-#: How long another driver may make no progress before it is considered dead.
+#: The time without progress after which another driver is considered dead.
 _OTHER_TIMEOUT_MS: Final = 30_000
 _POLL_INTERVAL_S: Final = 0.2
 
@@ -113,7 +115,7 @@ class HistoryWriter:
         self._settings = librdkafka_settings(self.config, "admin", client_id)
 
     def write(self) -> int:
-        """Write the part of the history that is not written yet; return early if canceled.
+        """Write the missing part of the history; return early if canceled.
 
         Returns the number of records that this call has written.
 
@@ -244,11 +246,14 @@ class HistoryWriter:
     def _store_plan(self, plan: HistoryPlan, partitions: int) -> None:
         with self._fenced_producer() as producer:
             if self._read_plan(partitions) is not None:
-                raise TaskMigratedError(f"Another instance has planned {self._into!r}.")
+                raise TaskMigratedError(f"Another instance has stored the plan of {self._into!r}.")
             _commit(producer, self._plan_group, plan.positions(self._into))
 
     def _mark_complete(self, admin: GroupAdmin, plan: HistoryPlan, partitions: int) -> None:
-        """Commit the offsets at which the application starts to read the history and the topic."""
+        """Commit the offsets at which the application starts to read.
+
+        These are offsets of the history and of the topic.
+        """
         with self._fenced_producer() as producer:
             # Check after the fencing of earlier producers with the same transactional ID.
             if self._is_complete(admin, partitions):
@@ -282,7 +287,10 @@ class HistoryWriter:
 
     @contextmanager
     def _fenced_producer(self) -> Iterator[TransactionalRecordProducer]:
-        """Open a producer with the plan's transactional ID, which fences earlier producers."""
+        """Open a producer with the plan's transactional ID.
+
+        This fences earlier producers.
+        """
         target = transactional_output(self._into, self.config)
         producer = TransactionalRecordProducer(
             target.settings,
@@ -328,7 +336,10 @@ def _commit(
 
 
 def _is_fenced(error: Exception) -> bool:
-    """Whether another driver has taken over. The error may be a part of Spark's message."""
+    """Return whether another driver has taken over.
+
+    If a Spark task raised the error, Spark's message only contains the error's text.
+    """
     return isinstance(error, TaskMigratedError) or TaskMigratedError.__name__ in str(error)
 
 

@@ -1,9 +1,10 @@
-"""Writes batches to an Iceberg table: Spark writes the files, and Iceberg's core commits them.
+"""Writes batches to an Iceberg table.
 
-Iceberg does not support Spark 4.2, so only its core (tables, files and commits) is used, which is
-independent of Spark. Spark writes plain Parquet files below the table's `data` folder, and one
-commit adds them to the table, together with a property that contains the batch number. A batch
-whose number has already been committed is skipped.
+Spark writes the files, and Iceberg's core commits them. Iceberg does not support Spark 4.2, so only
+its core (tables, files and commits) is used, which is independent of Spark. Spark writes plain
+Parquet files below the table's `data` folder, and one commit adds them to the table, together with
+a property that contains the batch number. A batch whose number has already been committed is
+skipped.
 
 Updates are merge-on-read: a batch adds the new rows, and a file of keys that deletes the older rows
 with these keys (an equality delete of Iceberg's format version 2).
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The property `millstream.batch.<stage>` is `<query ID>:<number>`. Snapshots contain both as well.
+#: The prefix of the property `millstream.batch.<stage>`, whose value is `<query ID>:<number>`. The
+#: summaries of snapshots also contain the query ID and the number.
 BATCH_PROPERTY: Final = "millstream.batch."
 NAME_MAPPING: Final = "schema.name-mapping.default"
 
@@ -76,7 +78,10 @@ def upsert(changes: DataFrame, batch: LakeBatch) -> None:
 
 
 def open_table(session: SparkSession, schema: StructType, batch: LakeBatch) -> Any:
-    """Open or create the table; raise a `SparkError` if its columns or partitions differ."""
+    """Open or create the table.
+
+    Raises a `SparkError` if the table's columns or partitions differ.
+    """
     tables = iceberg_tables(session)
     path = batch.table.path
     wanted = schema_json(schema)
@@ -96,10 +101,11 @@ def is_committed(table: Any, batch: LakeBatch) -> bool:
 def commit(
     session: SparkSession, table: Any, batch: LakeBatch, add: Callable[[Any, Any], None]
 ) -> None:
-    """Add files to the table, unless another driver has committed the batch in the meantime.
+    """Add files to the table.
 
-    Iceberg rejects the commit if there was a concurrent commit. The table is then checked again, so
-    that a driver that no longer runs the stage cannot add a batch twice.
+    If another driver has committed the batch in the meantime, no files are added. Iceberg rejects
+    the commit if there was a concurrent commit. The table is then checked again, so that a driver
+    that no longer runs the stage cannot add a batch twice.
     """
     for attempt in range(_COMMIT_ATTEMPTS):
         transaction = table.newTransaction()
@@ -189,7 +195,10 @@ def _column_list(schema: str) -> str:
 
 
 def _batch_folder(table: Any, batch: LakeBatch, what: str) -> str:
-    """Return the folder for the files of a batch. A retried batch overwrites its folder."""
+    """Return the folder for the files of a batch.
+
+    A retried batch overwrites its folder.
+    """
     stage = "".join(char if char.isalnum() or char in "-_." else "_" for char in batch.stage)
     name = f"{stage}-{batch.query_id}-{batch.number:09d}-{what}"
     return f"{str(table.location()).rstrip('/')}/data/{name}"

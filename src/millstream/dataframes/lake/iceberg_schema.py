@@ -1,7 +1,8 @@
-"""Converts Spark schemas to Iceberg schemas in JSON (Iceberg specification, Appendix C).
+"""Converts Spark schemas to Iceberg schemas in JSON.
 
-IDs are assigned in Iceberg's order: all fields of a struct before their nested fields. Creating a
-table reassigns the IDs in the same order.
+The JSON format is specified in Appendix C of the Iceberg specification. IDs are assigned in
+Iceberg's order: all fields of a struct before their nested fields. Creating a table reassigns the
+IDs in the same order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _UNSUPPORTED_KEYS: Final = ("float", "double")
 
 
 def schema_json(schema: StructType) -> str:
-    """Convert a Spark schema to an Iceberg schema; raise a `SparkError` for unsupported types."""
+    """Convert a Spark schema to an Iceberg schema.
+
+    Raises a `SparkError` for unsupported types.
+    """
     ids = iter(range(1, 1_000_000))
     return json.dumps({**_struct(schema, ids), "schema-id": 0})
 
@@ -45,7 +49,7 @@ def without_ids(schema: str) -> Any:
 
 
 def key_field_ids(schema: str) -> list[int]:
-    """Return the IDs of the key column, or of its nested fields, for equality deletes.
+    """Return the IDs of the key column or its nested fields, for equality deletes.
 
     Raises a `SparkError` if Iceberg does not support the key's type in equality deletes.
     """

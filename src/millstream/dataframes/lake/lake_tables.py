@@ -57,7 +57,7 @@ _CLASSES: Final = {
     "timestamptz": "TimestampType",
     "timestamp": "TimestampNTZType",
 }
-#: Paths contain partition values, which may contain glob characters.
+#: Disables glob patterns: paths contain partition values, which may contain glob characters.
 _NO_GLOBS: Final = ("__globPaths__", "false")
 _SEQUENCE: Final = "_millstream_sequence"
 _FILE: Final = "_millstream_file"
@@ -116,7 +116,10 @@ def _spark_type(part: Any) -> DataType:
 def _files_of(
     session: SparkSession, table: Any, partitioning: list[str], path: str
 ) -> tuple[list[tuple[Any, ...]], dict[str, int]]:
-    """Return the data files as (path, URL, sequence number, *partition), and the delete files."""
+    """Return the data files and the delete files of a table.
+
+    A data file is a tuple (path, URL, sequence number, *partition).
+    """
     jvm: Any = session.sparkContext._jvm
     hadoop_path = jvm.org.apache.hadoop.fs.Path
     any_class = jvm.java.lang.Class.forName("java.lang.Object")

@@ -91,7 +91,10 @@ def stream_rows(frame: DataFrame, table: LakeTable) -> DataFrame:
 
 
 def change_rows(frame: DataFrame) -> DataFrame:
-    """Convert a table's changes to rows, with the input offset to determine the last change."""
+    """Convert a table's changes to rows.
+
+    The rows contain the input offset, which determines the last change.
+    """
     from pyspark.sql import functions
 
     return frame.select(
@@ -117,7 +120,10 @@ def last_changes(changes: DataFrame, table: LakeTable) -> DataFrame:
 
 
 def limit_files(rows: DataFrame, table: LakeTable) -> DataFrame:
-    """Repartition rows so that a batch writes at most `files_per_batch` files."""
+    """Repartition rows to limit the files that a batch writes per partition.
+
+    The limit is `files_per_batch`.
+    """
     names = [column.name for column in table.partition_by]
     if names and table.files_per_batch == 1:
         # This way, all rows of one table partition are in the same task.

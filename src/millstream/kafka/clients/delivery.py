@@ -1,4 +1,7 @@
-"""Delivery reports of sent records: the first failure and the last acknowledged offsets."""
+"""Delivery reports of sent records.
+
+This module tracks the first failure and the last acknowledged offsets.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,8 @@ class RejectionHandler(Protocol):
     ) -> StreamsError | None:
         """Handle a rejected record of the send.
 
-        Returns an error to raise, or None to skip the record. `error` is `retriable` if a retry may
-        help. With `transaction_lost`, the transaction must be aborted: the record cannot be
+        Returns an error to raise, or None to skip the record. `error.retriable` is True if a retry
+        may help. With `transaction_lost`, the transaction must be aborted: the record cannot be
         skipped, and no records can be sent.
         """
         ...
@@ -52,7 +55,7 @@ class _RejectedRecord(NamedTuple):
     code: int
     has_key: bool
     timestamp: int
-    #: Whether it was sent in a separate batch, so the error is about this record.
+    #: Whether the record was sent in a separate batch, so the error is about this record.
     is_alone: bool
     send_again: SendAgain
 
@@ -61,7 +64,7 @@ class _Classification(NamedTuple):
     rejected: list[_RejectedRecord]
     #: Records that failed only because of another record of their batch.
     unaffected: list[_RejectedRecord]
-    #: Pairs of records of which one was rejected, the more probable one first.
+    #: Pairs of records, one of which was rejected; the more probable one is first.
     candidates: list[_RejectedRecord]
 
 
@@ -98,9 +101,10 @@ def _classify(failed: Iterable[_RejectedRecord]) -> _Classification:
 
 
 def _candidates(records: Sequence[_RejectedRecord]) -> list[_RejectedRecord]:
-    """Return the earliest and the latest record, the more probably rejected one first.
+    """Return the earliest and latest record, the more probably rejected one first.
 
-    `records` have a timestamp error. Empty for a single record, which was rejected.
+    All `records` have a timestamp error. The list is empty for a single record, because that record
+    was certainly rejected.
     """
     if len(records) < 2:
         return []
@@ -112,10 +116,11 @@ def _candidates(records: Sequence[_RejectedRecord]) -> list[_RejectedRecord]:
 
 
 class DeliveryTracker:
-    """Collects delivery reports on the caller's thread, within `poll`, `flush` and commits.
+    """Collects delivery reports on the caller's thread.
 
-    A failure is kept until `reset`: while the input of the lost record could be committed, every
-    commit must fail. `drain` waits until all sent records are written or have failed.
+    Reports arrive within `poll`, `flush` and commits. A failure is kept until `reset`: while the
+    input of the lost record could be committed, every commit must fail. `drain` waits until all
+    sent records are written or have failed.
     """
 
     def __init__(
@@ -163,7 +168,7 @@ class DeliveryTracker:
             # Dropped deliberately, by an aborted transaction or a close without waiting.
             return
         self.failed += 1
-        # The error of the rejected record explains more than the errors of its batch.
+        # The error of the rejected record explains more than those of the rest of its batch.
         if self._failure is None or self._is_of_another:
             self._failure = self.error_for(error, topic, partition)
             self._is_of_another = error.code() == _REJECTED_WITH_ANOTHER
@@ -176,12 +181,12 @@ class DeliveryTracker:
         self._acked[partition] = offset
 
     def failures_only(self, error: KafkaError | None, message: Message) -> None:
-        """Delivery callback for records of which only failures are relevant."""
+        """A delivery callback that only records failures."""
         if error is not None:
             self._note(error, message)
 
     def acknowledgements(self, partition: TopicPartition) -> DeliveryCallback:
-        """Create a delivery callback that tracks the last acknowledged offset of a partition."""
+        """Create a callback that tracks the last acknowledged offset of a partition."""
         last_acked = self._last_acked
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -241,12 +246,12 @@ class DeliveryTracker:
         This happens outside of librdkafka's callbacks, because handlers may send records. The other
         records of the batches are sent again in order, but after records that were sent meanwhile;
         raises StreamsError if that fails. In a transaction, all records are sent again later,
-        because it cannot be committed.
+        because the transaction cannot be committed.
         """
         failed = list(self._undecided)
         self._decide(failed)
-        # Only remove them now, so they are still pending if a handler raises, for example
-        # SystemExit.
+        # Only remove the records now, so that they are still pending if a handler raises an
+        # exception such as SystemExit.
         for _ in failed:
             self._undecided.popleft()
 
@@ -257,7 +262,8 @@ class DeliveryTracker:
             return
         rejected, unaffected, candidates = _classify(failed)
         if self._transactional:
-            # The transaction is lost, so candidates cannot be sent alone. Assume the more probable.
+            # The transaction is lost, so candidates cannot be sent alone. Assume that the more
+            # probable one of each pair was rejected.
             rejected = rejected + candidates[::2]
         for number, each in enumerate(rejected):
             failure = each.handler.failed(
@@ -315,7 +321,10 @@ class DeliveryTracker:
             self._is_of_another = False
 
     def first_failure(self) -> StreamsError | None:
-        """Return a copy of the first failure, if any, so each raise has its own traceback."""
+        """Return a copy of the first failure, if any.
+
+        Because each call returns a new copy, each raise has its own traceback.
+        """
         if self._failure is None:
             return None
         self._is_reported = True

@@ -1,4 +1,4 @@
-"""Group metadata for the offsets of a transaction, in librdkafka's internal format.
+"""Group metadata for transactional offsets, in librdkafka's internal format.
 
 With the metadata, the broker rejects the transaction of a member that lost its membership
 (KIP-447). librdkafka returns the encoded metadata only for consumers that joined a group

@@ -1,12 +1,12 @@
 """Tracking of partition ends, and of whether the consumer has reached them.
 
-Three offsets matter. The high watermark is the end of the replicated log. The last stable offset
-is the start of the first open transaction, which is the end for read_committed consumers. The
-position is the offset after the last returned record. Transaction markers and aborted records may
-follow it, which are never returned.
+Three offsets matter. The high watermark is the end of the replicated log. The last stable offset is
+the start of the first open transaction, which is the end for read_committed consumers. The position
+is the offset after the last returned record. It may be followed by transaction markers and aborted
+records, which are never returned.
 
-librdkafka reports an end when a fetch finds no records beyond it. The high watermark
-is available at any time, the last stable offset only in librdkafka's statistics.
+librdkafka reports an end when a fetch finds no records beyond it. The high watermark is available
+at any time, the last stable offset only in librdkafka's statistics.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class PartitionEnds:
             self._ends.pop(partition, None)
 
     def report(self, partition: TopicPartition, end: int) -> None:
-        """Record that the client has returned all records before `end` and found none beyond it."""
+        """Record that the client has read a partition to its end.
+
+        The client has returned all records before `end` and found none beyond it.
+        """
         if partition in self._client_partitions:
             self._ends[partition] = end
 
@@ -70,7 +73,7 @@ class PartitionEnds:
         return self._ends.get(partition, NO_OFFSET)
 
     def high_watermark(self, partition: TopicPartition) -> int:
-        """Return the high watermark as of the last fetch; negative before the first fetch."""
+        """Return the high watermark at the last fetch; negative before the first fetch."""
         client_partition = self._client_partitions.get(partition)
         # Positional arguments take 180 ns, keyword arguments 350 ns.
         watermarks = (
@@ -135,7 +138,7 @@ class PartitionEnds:
         return {partition: self.high_watermark(partition) for partition in self._uncertain}
 
     def mark_drained(self, watermarks: dict[TopicPartition, int]) -> None:
-        """Record that the client has returned all its records as of `watermarks`.
+        """Record that the client has returned all its records below `watermarks`.
 
         Statistics are less frequent than fetches: while other producers write after an open
         transaction, the watermark has always moved since the latest statistics. However, records

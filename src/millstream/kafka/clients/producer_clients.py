@@ -1,4 +1,7 @@
-"""The librdkafka producers of a `RecordProducer`: creation, replacement and close."""
+"""The librdkafka producers of a `RecordProducer`.
+
+This module creates, replaces and closes them.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +22,21 @@ _log = logging.getLogger(__name__)
 
 #: Timeout for the delivery reports of purged records, which arrive immediately.
 _REPORTS_TIMEOUT_S: Final = 1.0
-#: librdkafka's default.
+#: librdkafka's default of `batch.size`.
 _BATCH_BYTES: Final = 1_000_000
 
 
 _SETTING: Final = "max.message.bytes"
-#: The timeout of one attempt; `on_wait` is called in between.
+#: The timeout of one attempt to read topic configs; `on_wait` is called between attempts.
 _ATTEMPT_TIMEOUT_MS: Final = 3_000
 
 
 class ProducerClients:
     """The clients of one producer.
 
-    There is one client, a second if tracked topics need their own, and another for each smaller
-    batch size that topics require, because the batch size is a setting of the whole client.
+    The main client writes to most topics. Tracked topics may need a second client, and each smaller
+    batch size that topics require needs another one, because the batch size is a setting of the
+    whole client.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class ProducerClients:
         self.access_failure: StreamsError | None = None
         self._connection_error = ""
         self.closed = False
-        #: The client for tracked topics, if they need their own.
+        #: The client for tracked topics, if they need a separate one.
         self.tracked: Producer | None = None
         #: The client for the other topics.
         self.main = self._create(self._identity)
@@ -130,7 +134,7 @@ class ProducerClients:
         self.access_failure = None
 
     def close(self, timeout_ms: int) -> None:
-        """Send the remaining records within the timeout, and drop the rest with a warning."""
+        """Send the remaining records within the timeout; drop the rest with a warning."""
         deadline = Deadline(self._clock, timeout_ms)
         for client in self.all():
             if self.transactional:
@@ -161,7 +165,7 @@ class ProducerClients:
 
 
 def _finish(client: Producer, timeout_ms: int) -> int:
-    """Wait for acknowledgements, purge the other records, and return their number."""
+    """Wait for acknowledgments, purge the other records, and return their number."""
     left = 0
     try:
         left = client.flush(timeout_ms / 1_000) if timeout_ms else len(client)
@@ -198,7 +202,7 @@ class BatchLimits:
     def of(self, topic: str, on_wait: Callable[[], None]) -> int | None:
         """Return a topic's limit in bytes; None if it cannot be read.
 
-        Raises BrokerUnavailableError.
+        Raises BrokerUnavailableError after the timeout.
         """
         try:
             found = retry_until_available(
@@ -212,8 +216,9 @@ class BatchLimits:
             raise
         except StreamsError as error:
             _log.info(
-                "%s of %s is unknown, so batches may be too large for the topic; lower the "
-                "producer's batch.size if they are, or grant DESCRIBE_CONFIGS on the topic: %s",
+                "%s of %s is unknown, so batches may be too large for the topic. Grant "
+                "DESCRIBE_CONFIGS on the topic, or lower the producer's batch.size if the broker "
+                "rejects batches: %s",
                 _SETTING,
                 topic,
                 error,

@@ -1,4 +1,4 @@
-"""Translation of librdkafka's producer errors to the errors that a producer raises."""
+"""Translation of librdkafka's errors to the errors that a producer raises."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ from millstream.record import TaskId
 
 
 class Changelog(NamedTuple):
-    """The store of a changelog topic; each partition belongs to one task."""
+    """The store and sub-topology of a changelog topic.
+
+    Each partition of the topic belongs to one task.
+    """
 
     store: str
     subtopology: int
 
 
-#: The exceptions of confluent-kafka. If it raises a fatal error between two callbacks, the second
-#: callback fails, and Python turns the error into a SystemError or loses it.
+#: The exceptions of confluent-kafka. If confluent-kafka raises a fatal error between two callbacks,
+#: the second callback fails, and Python turns the error into a SystemError or loses it.
 RAISED: Final = (KafkaException, SystemError)
 #: Python's message for a lost exception.
 _LOST_EXCEPTION: Final = "without setting an exception"
 
-#: Another producer took over, or the group membership has ended.
+#: Errors that mean that another producer took over, or that the group membership has ended.
 _FENCED: Final = frozenset(
     {
         KafkaError._FENCED,
@@ -55,13 +58,14 @@ _FENCED: Final = frozenset(
     }
 )
 
-#: The broker lost track of this producer's records, or a record is missing. A transaction must then
-#: be aborted; otherwise, as in Kafka Streams, the task restarts from its last commit.
+#: Errors that mean that the broker lost track of this producer's records, or that a record is
+#: missing. A transaction must then be aborted. Without transactions, the task restarts from its
+#: last commit, as in Kafka Streams.
 _OUT_OF_SEQUENCE: Final = frozenset(
     {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID}
 )
 
-#: Errors that concern all records, for which no handler is called, as in Kafka Streams.
+#: Errors that concern all records. As in Kafka Streams, no handler is called for them.
 NOT_HANDLED: Final = ACCESS | {
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.UNKNOWN,
@@ -76,7 +80,8 @@ _RETRIABLE: Final = TRANSIENT | {
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
 
-#: librdkafka reports the same error for each of the broker's checks of a record.
+#: The advice for an invalid record. librdkafka does not always report which of the broker's checks
+#: failed.
 _INVALID: Final = (
     "A record needs a key if its topic is compacted, and a timestamp within "
     "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic. Correct the "
@@ -136,7 +141,7 @@ def delivery_error(
     if error.code() in _FENCED or error.code() in _OUT_OF_SEQUENCE:
         return TaskMigratedError(
             "A record was not written, because another producer has taken over, or the broker lost "
-            f"track of this one: {reason}.",
+            f"track of this producer's records: {reason}.",
             topic=topic,
             partition=partition,
         )

@@ -24,7 +24,7 @@ _headers = Message.headers
 
 
 class RecordColumns(NamedTuple):
-    """Records of one partition in offset order, as parallel sequences of equal length."""
+    """Records of one partition in offset order, as sequences of equal length."""
 
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -34,7 +34,7 @@ class RecordColumns(NamedTuple):
     offsets: Sequence[int]
     #: The headers of each record, which may be empty; None if no record has headers.
     headers: list[Sequence[Header]] | None
-    #: The epoch of the last record, for the commit; None if unknown.
+    #: The leader epoch of the last record, for the commit; None if unknown.
     leader_epoch: int | None
 
 
@@ -43,9 +43,9 @@ def message_columns(
 ) -> dict[TopicPartition, RecordColumns]:
     """Group records by partition, in the order of their first records, as columns.
 
-    Takes 145 ns per record of one partition, 170 ns of several partitions of one topic, and 210 ns
-    of several topics. `assigned` are the only possible partitions, if known, which can save reading
-    the topic or partition of each record.
+    Takes 145 ns per record for one partition, 170 ns for several partitions of one topic, and 210
+    ns for several topics. `assigned` are the only possible partitions, if known, which can save
+    reading the topic or partition of each record.
     """
     if not messages:
         return {}
@@ -87,8 +87,8 @@ def _by_partition(
 ) -> Mapping[TopicPartition, Sequence[Message]]:
     if assigned is not None and len(assigned) == 1:
         return {next(iter(assigned)): messages}
-    # librdkafka queues the records of one partition and fetch together, so runs are long and
-    # slicing is fast.
+    # librdkafka queues the records that one fetch returned for a partition together, so runs are
+    # long and slicing is fast.
     runs: dict[TopicPartition, list[Message]] = {}
     one_topic = assigned is not None and len({partition.topic for partition in assigned}) == 1
     start = 0

@@ -1,7 +1,7 @@
 """The consumer of records, with manual assignment outside of the group protocol.
 
 The group member (`membership`) determines the partitions and commits offsets; this client only
-fetches. Adding or removing partitions does not discard the fetched records of the others.
+fetches. Adding or removing partitions does not discard the fetched records of the other partitions.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _STATISTICS_MS: Final = 100
 #: 4.9 ms (median of 200; 99th percentile: 14 ms; maximum: 32 ms), a restoring thread in 6.5 ms
 #: (maximum: 51 ms), and a thread that does not wait for records, because it is paused or has no
 #: task, in 0.2 to 0.3 ms (maximum: 11 ms). At a load of six times the number of CPUs, an idle
-#: thread uses 1.4 % of a CPU and a paused thread 0.7 %; on an idle machine, an idle thread uses
-#: 2.2 %. Slices of 5 ms would halve the median and use 0.3 % more.
+#: thread uses 1.4 % of a CPU and a paused thread 0.7 %; on an idle machine, an idle thread uses 2.2
+#: %. Slices of 5 ms would halve the median and use another 0.3 % of a CPU.
 _SLICE_MS: Final = 10
 _MAX_NAMED: Final = 12
 
@@ -134,7 +134,7 @@ class RecordConsumer:
         """Assign additional partitions, each with the offset of the next record to read.
 
         An offset may be `OFFSET_BEGINNING` or `OFFSET_END`. New topics are looked up first:
-        librdkafka would do so only within the next second, and would never report a missing topic.
+        librdkafka's own lookup may start up to a second later, and never reports a missing topic.
         `leader_epochs` contains the epoch of the record before each offset, if known. If the log
         has since been truncated below that record, the offset is reported as out of range
         (KIP-320).
@@ -174,8 +174,8 @@ class RecordConsumer:
     def _check_leader_epoch(self, position: ClientPartition) -> None:
         """Make librdkafka compare an epoch with the log.
 
-        Otherwise, it does so only when it finds the partition's leader, which has already happened
-        in the lookup.
+        Otherwise, librdkafka compares them only when it finds the partition's leader, which has
+        already happened in the lookup.
         """
         try:
             self._client.seek(position)
@@ -190,7 +190,7 @@ class RecordConsumer:
         leaving = [partition for partition in partitions if partition in self._assigned]
         if not leaving:
             return
-        # In librdkafka, a pause outlives the assignment.
+        # In librdkafka, a paused partition stays paused after it is unassigned.
         self.resume(leaving)
         self._client.incremental_unassign([ClientPartition(*partition) for partition in leaving])
         self._reader.end(leaving)
@@ -214,8 +214,8 @@ class RecordConsumer:
         librdkafka discards the records that were fetched before.
 
         Raises:
-            OffsetOutOfRangeError: partitions do not contain the offset to read from. The error
-                contains all of them.
+            OffsetOutOfRangeError: one or more partitions do not contain the offset to read from;
+                the error contains all these partitions.
             UnknownTopicError: a topic was deleted.
             AccessDeniedError: the broker rejects this user.
             StreamsError: another permanent error.
@@ -239,7 +239,10 @@ class RecordConsumer:
         return columns
 
     def _read(self, max_records: int, timeout_ms: int) -> FetchResult:
-        """Read the available records. If there is a waker, wait for the first one in slices."""
+        """Read the available records.
+
+        If there is a waker, wait for the first record in slices.
+        """
         reader, waker, sources = self._reader, self._waker, self._sources
         deadline = Deadline(self._clock, timeout_ms)
         left_ms = timeout_ms
@@ -265,7 +268,7 @@ class RecordConsumer:
             self._ends.mark_drained(watermarks)
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record that `poll_columns` has not returned.
+        """Return the offset of the first record that `poll_columns` has not returned yet.
 
         Once the partition's end has been reached, the position is after any transaction markers and
         compacted records before that end. None before the first record if reading started at
@@ -296,7 +299,7 @@ class RecordConsumer:
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int = _REQUEST_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Request the end offsets of partitions: the offsets after the last readable records.
+        """Request the end offset of each partition, after the last readable record.
 
         Raises:
             UnknownTopicError: a topic or partition does not exist.
@@ -307,16 +310,19 @@ class RecordConsumer:
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int = _REQUEST_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Request the first offset of each partition. Raises the same errors as `end_offsets`."""
+        """Request the first offset of each partition.
+
+        Raises the same errors as `end_offsets`.
+        """
         return self._list_offsets(dict.fromkeys(partitions, OFFSET_BEGINNING), timeout_ms)
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int = _REQUEST_TIMEOUT_MS
     ) -> dict[TopicPartition, int]:
-        """Return the first offset at or after a timestamp (in milliseconds since the epoch).
+        """Return the first offset of each partition at or after a timestamp.
 
-        Omits partitions without a record at or after the timestamp. Raises the same errors as
-        `end_offsets`.
+        Timestamps are in milliseconds since the epoch. Omits partitions without a record at or
+        after the timestamp. Raises the same errors as `end_offsets`.
         """
         # For partitions without such a record, the broker returns OFFSET_END.
         found = self._list_offsets(timestamps, timeout_ms, lowest=OFFSET_END)
@@ -420,7 +426,7 @@ class RecordConsumer:
         self, specs: Mapping[TopicPartition, int], timeout_ms: int, lowest: int = 0
     ) -> dict[TopicPartition, int]:
         # In the protocol, the timestamps -1 and -2 mean the latest and earliest offsets, so one
-        # request per broker returns all of them: 0.8 ms for four partitions, instead of 2.8 ms per
+        # request per broker returns all offsets: 0.8 ms for four partitions, instead of 2.8 ms per
         # partition with get_watermark_offsets.
         requested = [ClientPartition(*partition, value) for partition, value in specs.items()]
         if not requested:

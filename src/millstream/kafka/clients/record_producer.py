@@ -1,8 +1,8 @@
 """The producer of records for sinks, repartition topics and changelogs.
 
 A failed record is never ignored: the first failure is stored with its location, and every `send`,
-`flush` and commit raises it until `purge` drops the work that the record belongs to. Therefore, no
-offset after the record is committed meanwhile.
+`flush` and commit raises it until `purge` drops the work that the record belongs to. Until then, no
+input offset of that work can be committed.
 """
 
 from __future__ import annotations
@@ -108,10 +108,10 @@ class RecordProducer:
         return ColumnWriter(speedups, self._deliveries)
 
     def track(self, topic: str, changelog: Changelog | None = None) -> None:
-        """Track the last acknowledged offset of each partition of a topic, such as a changelog.
+        """Track the last acknowledged offset of each partition of a topic.
 
-        Records of a tracked topic need an explicit partition. Errors name the store of the
-        changelog.
+        For changelogs and similar topics. Records of a tracked topic need an explicit partition.
+        Errors name the store of the changelog.
         """
         self._tracked_topics.add(topic)
         if changelog is not None:
@@ -121,8 +121,8 @@ class RecordProducer:
     def acked_offsets(self) -> dict[TopicPartition, int]:
         """Return the last acknowledged offset of each partition of the tracked topics.
 
-        Complete after `flush`. If a response of the broker was lost, an earlier offset is returned,
-        which is safe: a restore then reads more than necessary.
+        The offsets are complete after `flush`. If a response of the broker was lost, an earlier
+        offset is returned, which is safe: a restore then reads more than necessary.
         """
         self._writer.collect_offsets(self._tracked_topics)
         return self._deliveries.acked_offsets()
@@ -152,8 +152,9 @@ class RecordProducer:
         """Send records in order, without waiting for the broker.
 
         Args:
-            partitions: one for all records, a list with one for each, or None to hash each record's
-                key like Kafka's default partitioner (in a list, None does so for one record).
+            partitions: one partition for all records, a list with one for each record, or None to
+                hash each record's key like Kafka's default partitioner (in a list, None does so for
+                one record).
             timestamps: milliseconds since the epoch. librdkafka cannot write 0, so 1 is written
                 instead.
             headers: the headers of each record, or None for a record without headers; None if no
@@ -192,8 +193,9 @@ class RecordProducer:
     ) -> None:
         """Send records of an untracked topic, with a handler for failed records.
 
-        Otherwise like `send_many`. The handler is called now or in a later call, and has been
-        called for all failed records after a flush. An error that it returns is raised.
+        Otherwise like `send_many`. The handler is called during this call or a later one; after a
+        flush, it has been called for all failed records. If the handler returns an error, that
+        error is raised.
         """
         if not values:
             return
@@ -246,8 +248,8 @@ class RecordProducer:
     def send_lingering(self) -> None:
         """Send lingering records (`linger.ms`) immediately.
 
-        Waits at most 1 ms until librdkafka's threads send the records; otherwise they continue to
-        linger. Later calls raise failures.
+        Waits up to 1 ms for librdkafka's threads to send the records; unsent records continue to
+        linger. Later calls raise the failures.
         """
         self.unflushed_records = 0
         self._flush_clients(_SEND_NOW_TIMEOUT_MS)
@@ -344,7 +346,10 @@ class RecordProducer:
         self._decide()
 
     def _record_fatal_error(self, raised: BaseException, action: str) -> StreamsError:
-        """Store a fatal error, which the client reports only once. Its records are lost."""
+        """Store a fatal error, which the client reports only once.
+
+        The client's records are lost.
+        """
         failure = migrated_error(reported_error(raised), action)
         self._deliveries.fail(failure)
         return failure
@@ -363,13 +368,13 @@ class RecordProducer:
         self._before_records()
         return client
 
-    #: Hook before records are passed to the client.
+    #: A hook that is called before records are passed to the client.
     def _before_records(self) -> None: ...
 
     def _largest_batch(self, topic: str) -> int | None:
         """Return the topic's maximum batch size.
 
-        Cached, because a change would break the order.
+        Cached, because a different limit could select another client and break the record order.
         """
         try:
             return self._max_bytes[topic]
@@ -393,7 +398,10 @@ class RecordProducer:
         return full
 
     def _full_since(self, began_ms: int, topic: str) -> None:
-        """Warn that the queue has been full for `max_block_ms`, or raise after the task timeout."""
+        """Warn about a queue that has been full for `max_block_ms`.
+
+        After the task timeout, raise an error instead.
+        """
         waited_ms = self._clock.monotonic_ms() - began_ms
         problem = (
             f"The producer's queue has been full for {waited_ms / 1000:.1f} s"
@@ -427,7 +435,10 @@ class RecordProducer:
         return rejected
 
     def _earlier_failure(self) -> StreamsError | None:
-        """Return the failure of an earlier record, after which the client rejects records."""
+        """Return the failure of an earlier record, if any.
+
+        After such a failure, the client rejects records.
+        """
         return self._deliveries.first_failure()
 
     def _raise_failure(self) -> None:
@@ -439,7 +450,10 @@ class RecordProducer:
 
 @dataclass(slots=True)
 class _FullQueue:
-    """The record that waits for space, the start of the wait, and the next warning's deadline."""
+    """A record that waits for space in the producer's queue.
+
+    Contains the index of the record, the start of the wait, and the deadline of the next warning.
+    """
 
     index: int
     began_ms: int

@@ -28,12 +28,13 @@ _MAX_BLOCK_MS: Final = 60_000
 _ABORT_TIMEOUT_MS: Final = 1_000
 #: The interval at which a flush checks for failed records.
 _CHECK_INTERVAL_MS: Final = 100
-#: How long to wait for the report of the record that failed a transaction. There is no report if
-#: the coordinator rejected the transaction.
+#: How long to wait for the report of the record that caused a transaction to fail. There is no
+#: report if the coordinator rejected the transaction.
 _REPORT_MS: Final = 1_000
 _REPORT_POLL_S: Final = 0.01
 
-#: The time after which another request is sent, so that the client reconnects to its brokers.
+#: How long a call may be pending before another request is sent, so that the client reconnects to
+#: its brokers.
 _NUDGE_AFTER_MS: Final = 300
 _NUDGE_TIMEOUT_MS: Final = 300
 
@@ -50,10 +51,10 @@ class CommittedOffset(Protocol):
 
 
 class TransactionalRecordProducer(RecordProducer):
-    """Writes records in transactions. The first record or offsets begin a transaction.
+    """Writes records in transactions.
 
-    Requires `init_transactions` before records or offsets are sent. If two producers have the same
-    `transactional_id`, the older one is fenced.
+    The first record or offsets begin a transaction. Requires `init_transactions` before records or
+    offsets are sent. If two producers have the same `transactional_id`, the older one is fenced.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class TransactionalRecordProducer(RecordProducer):
         self._background_call: BackgroundCall | None = None
 
     def init_transactions(self, timeout_ms: int) -> None:
-        """Take over the transactional id: fence the previous owner and abort its transaction.
+        """Take over the transactional id: fence the old owner and abort its transaction.
 
         May be called again after BrokerUnavailableError.
         """
@@ -189,18 +190,18 @@ class TransactionalRecordProducer(RecordProducer):
         raise IllegalStateError("A transaction was open, but is unknown to librdkafka.")
 
     def purge(self, timeout_ms: int = _ABORT_TIMEOUT_MS) -> None:
-        """Abort the transaction, and drop its records and failures like `RecordProducer.purge`.
+        """Abort the transaction, and drop its records and failures.
 
-        If the abort is not possible, the producer has to be initialized again, which also ends the
-        transaction. This is necessary:
+        Otherwise like `RecordProducer.purge`. If the abort is not possible, the producer has to be
+        initialized again, which also ends the transaction. This is necessary:
 
         - after a rejected record: librdkafka continues with the next sequence number, and the
           broker rejects all further records of that partition because of the gap;
         - if another producer took over, the client had another fatal error, or no broker responds
           in time;
-        - shortly after records were sent: librdkafka may then end the transaction of a partition
-          that the broker has not added to it yet, and the broker rejects that
-          (confluentinc/librdkafka issue 4849);
+        - shortly after records were sent: librdkafka may then end the transaction before the broker
+          has added all partitions to it, and the broker rejects that (confluentinc/librdkafka issue
+          4849);
         - if the coordinator has not responded to `send_offsets` yet.
 
         A late response to `send_offsets` belongs to this transaction and is dropped with it: the
@@ -240,8 +241,8 @@ class TransactionalRecordProducer(RecordProducer):
             left = super()._flush_clients(deadline.remaining_ms(_CHECK_INTERVAL_MS))
             if not left:
                 return 0
-            # librdkafka may keep the remaining records until its timeout, although it sends none of
-            # them.
+            # librdkafka may keep the remaining records until they time out, although it sends none
+            # of them.
             failure = self._earlier_failure()
             if failure is not None:
                 raise failure
@@ -249,10 +250,10 @@ class TransactionalRecordProducer(RecordProducer):
                 return left
 
     def _earlier_failure(self) -> StreamsError | None:
-        """Return the failure because of which the transaction must be aborted.
+        """Return the failure that requires the transaction to be aborted.
 
-        This is the failure of a record, if any. librdkafka first fails the transaction and then
-        reports the record.
+        If a record failed, this is the failure of that record. librdkafka first fails the
+        transaction and then reports the record.
         """
         why = self.why_lost()
         if why is None:
@@ -279,7 +280,7 @@ class TransactionalRecordProducer(RecordProducer):
 
 
 class BackgroundCall:
-    """Runs the calls of one transaction on a thread, one at a time.
+    """Runs the calls of one transaction on a background thread, one at a time.
 
     `rd_kafka_send_offsets_to_transaction` ignores its timeout (librdkafka issue 5456, still open in
     2.16): after losing the connection to the group coordinator, it waits until the state of any
@@ -296,7 +297,10 @@ class BackgroundCall:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a call is pending. Until it returns, the client rejects all other calls."""
+        """Whether a call is pending.
+
+        Until it returns, the client rejects all other calls.
+        """
         return self._pending is not None and not self._pending.future.done()
 
     def discard(self) -> None:
@@ -307,8 +311,8 @@ class BackgroundCall:
         """Run a call, or resume waiting for an equal request. Adds 80 us to the call.
 
         A call for another request waits until the pending call has returned. Raises the
-        KafkaException of this call or the previous call, or `_TIMED_OUT`. The call continues after
-        the timeout.
+        KafkaException of this call or the previous call, or one with the code `_TIMED_OUT`. The
+        call continues after the timeout.
         """
         deadline = Deadline(self._clock, timeout_ms)
         if self._pending is not None and self._pending.request != request:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: librdkafka's partition for "hash the key".
+#: The partition number with which librdkafka hashes the key.
 BY_KEY: Final = -1
 
 #: The substitute for the timestamp 0, which librdkafka would replace with the current time.
@@ -28,7 +28,10 @@ _FIRST_MILLISECOND: Final = 1
 
 
 class SendColumns(NamedTuple):
-    """Records of one topic as columns, with the semantics of `RecordProducer.send_many`."""
+    """Records of one topic as columns.
+
+    The columns have the semantics of the arguments of `RecordProducer.send_many`.
+    """
 
     topic: str
     partitions: int | Sequence[int | None] | None
@@ -75,7 +78,7 @@ class PendingSend(Protocol):
     def last_attempted(self) -> int: ...
 
     def write(self) -> None:
-        """Send the remaining records, starting with the record for which there was no space.
+        """Send the remaining records, starting with the one that did not fit.
 
         Raises:
             BufferError: there is no space for a record.
@@ -201,10 +204,10 @@ class MessageWriter:
     """A `Writer` that makes one call per record.
 
     A record of 80 bytes takes about 450 ns. In addition, confluent-kafka can report the delivery of
-    every record (220 ns), or only failures (free). Untracked topics use the latter, with a separate
-    client, because this is a setting of the whole client. In a transaction, a single client writes
-    all records, and only the last record of each send is reported (free): a commit fails by itself
-    if any record of the transaction failed.
+    every record (220 ns), or only failures (at no cost). A separate client for untracked topics
+    reports only failures, because this is a setting of the whole client. In a transaction, a single
+    client writes all records, and only the last record of each send is reported (at no cost): a
+    commit fails by itself if any record of the transaction failed.
     """
 
     def __init__(self, deliveries: DeliveryTracker, *, transactional: bool) -> None:
@@ -226,7 +229,7 @@ class MessageWriter:
     def create_send(self, client: Producer, records: SendColumns, *, tracked: bool) -> MessageSend:
         each, last = None, None
         if tracked:
-            # The producer has checked that.
+            # `RecordProducer` has checked that the partition is explicit.
             assert isinstance(records.partitions, int)
             last = self._callback(TopicPartition(records.topic, records.partitions))
             if not self._transactional:
@@ -237,7 +240,7 @@ class MessageWriter:
             records = records._replace(timestamps=written_times(records.timestamps))
         return MessageSend(client.produce, records, each, last)
 
-    # Nothing to do, because callbacks report failures and acknowledgements.
+    # Nothing to do, because callbacks report failures and acknowledgments.
     def collect_failures(self) -> None: ...
     def collect_offsets(self, topics: Collection[str]) -> None: ...
     def reset(self) -> None: ...
@@ -300,7 +303,7 @@ class ColumnWriter:
 
     def reset(self) -> None:
         for native in self._natives.values():
-            native.forget()
+            native.reset_deliveries()
 
     def release(self, client: Producer) -> None:
         native = self._natives.pop(client)

@@ -52,7 +52,7 @@ _TIMEOUT_MS: Final = 30_000
 _REACHABLE_TIMEOUT_MS: Final = 10_000
 _REACHABLE_STEP_MS: Final = 500
 _RETRY_MS: Final = 50
-#: The additional wait after a request's timeout, because the timeout's error explains more.
+#: The additional wait after a request's timeout, because librdkafka's timeout error explains more.
 _GRACE_S: Final = 1.0
 
 #: The values for a missing topic id.
@@ -236,7 +236,7 @@ class ClusterAdmin:
     def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int = _TIMEOUT_MS
     ) -> dict[TopicPartition, Future[Any]]:
-        """Start to delete the records before an offset of each partition.
+        """Start deleting the records before an offset of each partition.
 
         Only the exceptions of the futures are relevant. `close` aborts pending deletions.
         """
@@ -362,7 +362,7 @@ class ClusterAdmin:
             if deadline.passed:
                 first = min(f"{partition.topic}-{partition.partition}" for partition in left)
                 raise BrokerUnavailableError(
-                    f"Listing offsets failed: the brokers do not know the offsets of {len(left)} "
+                    f"Listing offsets failed: the brokers returned no offsets of {len(left)} "
                     f"partitions, including {first}. Check that the partitions have leaders."
                 )
             self._clock.sleep_ms(deadline.remaining_ms(_RETRY_MS))

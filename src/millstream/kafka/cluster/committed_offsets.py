@@ -1,4 +1,4 @@
-"""Committed offsets of a group, read from outside of the group.
+"""Reads the committed offsets of a group from outside the group.
 
 The admin client also has this request, but it could abort the process: if a broker responds that it
 is not the group's coordinator, for example while a cluster starts or recovers, librdkafka uses the
@@ -61,7 +61,7 @@ def committed_positions(
     """Return committed offsets with metadata, like `committed_offsets`.
 
     Only for groups in which librdkafka makes all commits: the metadata must end with a zero byte,
-    which other clients do not write, and without which librdkafka reads the memory after it.
+    which other clients do not write. Otherwise, librdkafka reads the memory after the metadata.
     """
     return {
         partition: None if position is None else (position.offset, position.metadata or "")

@@ -1,4 +1,4 @@
-"""Admin clients for tools: groups and topics of applications, and permissions."""
+"""Admin clients for tools: the groups, topics and permissions of applications."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millstream.record import TopicPartition
 
 _TIMEOUT_MS: Final = 30_000
 _RETRY_MS: Final = 100
-#: The errors of an external commit for a group with members.
+#: The broker's errors for a commit from outside of a group that has members.
 _HAS_MEMBERS: Final = frozenset(
     {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}
 )
@@ -180,7 +180,7 @@ class PermissionsAdmin(ClusterAdmin):
         return found
 
     def allowed_on_group(self, group: str, timeout_ms: int = _TIMEOUT_MS) -> frozenset[str] | None:
-        """Return the permitted operations on a group, which need not exist.
+        """Return the permitted operations on a group, which does not need to exist.
 
         Returns None if they are unknown.
         """
@@ -223,7 +223,7 @@ def remove_members(config: StreamsConfig, members: Iterable[GroupMemberInfo]) ->
     ]
     log = logging.getLogger("kafka")
     level = log.level
-    # Errors are raised once, below.
+    # The error is raised below, so kafka-python does not need to log it.
     log.setLevel(logging.CRITICAL)
     try:
         client = KafkaAdminClient(**settings)

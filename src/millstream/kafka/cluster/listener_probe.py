@@ -16,7 +16,8 @@ from typing import Final
 from millstream.clock import Clock
 
 _TIMEOUT_S: Final = 2.0
-#: The maximum number of bootstrap servers to probe, because they hardly differ.
+#: The maximum number of bootstrap servers to probe. More are unnecessary, because they hardly
+#: differ.
 _SERVERS_PROBED: Final = 3
 
 #: The number of consecutive mismatches that confirm a mismatch.
@@ -29,10 +30,10 @@ _RESPONSE_START: Final = struct.Struct(">ii")
 
 
 def protocol_hint(servers: Iterable[str], protocol: str) -> str:
-    """Describe a mismatch of `security.protocol` at the first reachable server (host:port).
+    """Describe a mismatch of `security.protocol` at the first reachable server.
 
-    Returns a sentence with a leading space; empty if no server is reachable or there is no sign of
-    a mismatch.
+    Servers have the format host:port. Returns a sentence with a leading space; empty if no server
+    is reachable or there is no sign of a mismatch.
     """
     for server in list(servers)[:_SERVERS_PROBED]:
         try:
@@ -122,7 +123,10 @@ class ProtocolProbe:
 
 
 def _is_broker(server: str, *, tls: bool) -> bool:
-    """Whether a server responds like a broker. Raises like `_speaks_tls`."""
+    """Whether a server responds like a broker.
+
+    Raises the same errors as `_speaks_tls`.
+    """
     with _connected(server) as connection:
         stream = _encrypted(connection, server) if tls else connection
         with stream:

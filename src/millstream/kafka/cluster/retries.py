@@ -23,7 +23,7 @@ T = TypeVar("T")
 class LogInterval:
     """Schedules a repeated log line with intervals that double, up to 30 s.
 
-    An outage of 5 minutes causes 13 lines, instead of 300 with one line per second. `first_ms` is
+    An outage of 5 minutes causes 14 lines, instead of 300 with one line per second. `first_ms` is
     the time before the first line, and the interval between the first two lines unless it is below
     `min_ms`; 0 logs immediately.
     """
@@ -63,7 +63,7 @@ def retry_until_available(
         operation: describes the waiting operation in the log: "in cannot be written to".
         timeout_ms: how long to retry after the first attempt has failed
             (`task.timeout.ms`); 0 for no retries.
-        pause_ms: the pause before each retry; 0 if an attempt itself waits for long.
+        pause_ms: the pause before each retry; 0 if each failed attempt already takes long.
         overall: the deadline for all attempts, if any.
 
     Raises:
@@ -91,8 +91,7 @@ def wait_in_steps(
     """Wait in steps for an operation that continues by itself.
 
     `attempt` waits for up to the given number of milliseconds. `on_wait` is called after each step
-    except the last. Raises BrokerUnavailableError at the
-    deadline.
+    except the last. Raises BrokerUnavailableError at the deadline.
     """
     while True:
         try:

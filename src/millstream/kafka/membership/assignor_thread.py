@@ -1,6 +1,7 @@
-"""Calls of the assignor, on another thread.
+"""Calls of the assignor on the member's thread.
 
-The member sends heartbeats meanwhile, and retries if the cluster does not respond.
+While the assignor of the leader runs, the leader sends heartbeats. If the cluster does not respond
+to the assignor, the group rebalances again.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class AssignorRunner:
         """Compute an assignment for each member, on the leader.
 
         If the cluster does not respond to the assignor, raises AssignmentDelayedError after a
-        pause, until the bootstrap timeout is reached.
+        pause, and BrokerUnavailableError once the bootstrap timeout has passed.
         """
         try:
             assignments: Mapping[str, MemberAssignment] = await self._call(

@@ -45,11 +45,14 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 class MemberConnections(ClientConnections):
     def value_of(self, future: ClientFuture, timeout_ms: int) -> Any:
-        """Wait for a call on the event loop. A KafkaTimeoutError does not cancel the call."""
+        """Wait for a call on the event loop, and return its result.
+
+        A KafkaTimeoutError does not cancel the call.
+        """
         done = threading.Event()
         future.add_both(lambda _: done.set())
         deadline = Deadline(SystemClock(), timeout_ms)
-        # Wait in slices, because a dead event loop resolves no futures.
+        # Wait in slices, because an event loop that has crashed resolves no futures.
         while not done.wait(deadline.remaining_ms(_SLICE_MS) / 1000):
             if deadline.passed or not self.alive:
                 raise client_errors.KafkaTimeoutError(f"No response within {timeout_ms} ms")
@@ -103,7 +106,7 @@ def open_connections(
 
 
 class _Bootstrap:
-    """The first connection to a broker, with retries until success or a permanent error."""
+    """The first connection to a broker, retried until success or a permanent error."""
 
     def __init__(
         self, connections: MemberConnections, stopped: Callable[[], bool], clock: Clock
@@ -162,7 +165,7 @@ class _Bootstrap:
     def _log_wait(self) -> None:
         if self._warnings.is_due:
             log.warning(
-                "%s: waiting for a broker at %s for %d s, at most %d s%s",
+                "%s: waiting for a broker at %s (%d s of at most %d s)%s",
                 self._connections.config["client_id"],
                 ", ".join(self._servers),
                 (self._clock.monotonic_ms() - self._began_ms) // 1000,

@@ -1,7 +1,7 @@
-"""A member's client of the group coordinator: join, sync, heartbeat, leave.
+"""A member's requests to the group coordinator: join, sync, heartbeat, leave.
 
-Everything here runs on the client's event loop. It differs from kafka-python's consumer in three
-respects:
+All code of this module runs on kafka-python's event loop. `MemberCoordinator` differs from
+kafka-python's consumer in three respects:
 
 - The leader's assignor runs on another thread while the leader sends heartbeats, so an assignment
   (which creates topics and fetches end offsets) may take longer than the session timeout.
@@ -42,20 +42,20 @@ from millstream.kafka.membership.member_assignor import (
 )
 from millstream.record import TopicPartition
 
-#: Kafka's maximum for reasons in requests.
+#: Kafka's maximum length of the reason in a join or leave request.
 _MAX_REASON_LENGTH = 255
 
 log = logging.getLogger("millstream.kafka.membership.group_member")
 
-#: The minimum time for which the coordinator may be unreachable at the start, while bootstrap
-#: servers respond. If `bootstrap_timeout_ms` is longer, it applies instead.
+#: The timeout of the first connection to the coordinator, while bootstrap servers respond. A longer
+#: `bootstrap_timeout_ms` replaces it.
 FIRST_CONTACT_TIMEOUT_MS: Final = 60_000
 _LOG_INTERVAL_MS: Final = 30_000
 _FIRST_LOG_INTERVAL_MS: Final = 10_000
 
 
 class JoinAbortedError(client_errors.KafkaError):  # type: ignore[misc]  # untyped
-    """The join attempt was aborted, because something else must be done first."""
+    """The join attempt was aborted, because the member must first do something else."""
 
 
 class JoinCallbacks(Protocol):
@@ -119,7 +119,10 @@ class MemberCoordinator(ClientCoordinator):
 
     @property
     def alternate_node(self) -> Any:
-        """A node id of the coordinator for a connection that a pending join does not block."""
+        """A node id of the coordinator for another connection.
+
+        A pending join does not block that connection.
+        """
         return self.connections.alternate_node_id(self.coordinator_id)
 
     # Joining.
@@ -155,8 +158,9 @@ class MemberCoordinator(ClientCoordinator):
             owned_partitions=tuple(self._callbacks.owned()),
             instance_id=self.group_instance_id,
             rack_id=self._rack_id,
-            # Also makes this subscription differ from the previous one: the broker returns the
-            # current assignment to an unchanged follower, without a rebalance.
+            # Also makes this subscription differ from the previous one. If a follower's
+            # subscription is unchanged, the broker returns the current assignment without a
+            # rebalance.
             generation=self.generation_id,
         )
         return JoinGroupRequest(
@@ -223,7 +227,7 @@ class MemberCoordinator(ClientCoordinator):
     def abandon_membership(self) -> None:
         """Reset the generation without a leave request.
 
-        The session timeout ends the membership.
+        The broker removes the member when its session times out.
         """
         self.is_leader = False
         self.reset_generation()
@@ -231,7 +235,7 @@ class MemberCoordinator(ClientCoordinator):
     async def leave(self, reason: str, timeout_ms: int) -> None:
         """Leave the group, even as a static member, and reset the generation.
 
-        Makes one attempt. If it fails, the session timeout ends the membership.
+        Makes one attempt. If it fails, the broker removes the member when its session times out.
         """
         member_id = self.member_id
         try:
@@ -263,9 +267,9 @@ class MemberCoordinator(ClientCoordinator):
 class CoordinatorMonitor:
     """Checks the connection to the coordinator.
 
-    A wrong configuration becomes apparent at the start and cannot be distinguished from an outage,
-    so the member fails if the first connection takes longer than a timeout. After the first
-    connection, outages of any length are tolerated, with a warning every 30 s.
+    At the start, a wrong configuration cannot be distinguished from an outage, so the member fails
+    if the first connection takes longer than `FIRST_CONTACT_TIMEOUT_MS` or `bootstrap_timeout_ms`,
+    whichever is longer. Later outages of any length are tolerated, with a warning every 30 s.
     """
 
     def __init__(

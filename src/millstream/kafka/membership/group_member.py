@@ -50,7 +50,7 @@ class GroupMember:
 
     Args:
         settings: kafka-python's consumer settings.
-        topics: the topics to subscribe to. They need not exist yet.
+        topics: the topics to subscribe to. They do not need to exist yet.
         pattern: the pattern of the topics to subscribe to, instead of `topics`. It must match the
             whole name.
         client_id: the name in broker logs, thread names and log lines.
@@ -91,13 +91,13 @@ class GroupMember:
         self._membership: Membership | None = None
         self._offsets: GroupOffsets | None = None
         self._closed = False
-        #: The number of `progress` calls; if it does not change, the loop hangs.
+        #: The number of `progress` calls. If it stays the same, the processing loop hangs.
         self.rounds = 0
 
-    # Regular calls of the stream thread.
+    # Called regularly by the stream thread.
 
     def start(self) -> None:
-        """Start to connect and join. Returns immediately; events report the outcome.
+        """Start connecting and joining. Returns immediately; events report the outcome.
 
         The member waits for an unreachable cluster up to `bootstrap_timeout_ms` (15 s by default)
         and then reports `Failed`; a rejected login or a wrong security protocol is reported within
@@ -117,7 +117,7 @@ class GroupMember:
     def acknowledge(self, event: MemberEvent) -> None:
         """Confirm that a `Joining`, `Revoked` or `Lost` event was processed.
 
-        The member then continues. Late or unnecessary acknowledgements are ignored.
+        The member then continues. Late or unnecessary acknowledgments are ignored.
         """
         self._events.acknowledge(event)
 
@@ -165,22 +165,22 @@ class GroupMember:
     ) -> dict[TopicPartition, CommitOffset | None]:
         """Return the committed offsets of the group.
 
-        The value is None for a partition without a commit. Raises like `commit`. With
-        `isolation_level="read_committed"`, this waits for the offsets of open transactions.
+        The value is None for a partition without a commit. Raises the same errors as `commit`. With
+        `isolation_level="read_committed"`, the call waits for the offsets of open transactions.
         """
         fetched: dict[TopicPartition, CommitOffset | None] = self._call_coordinator(
             self._started_offsets().fetch, partitions, timeout_ms
         ).result()
         return fetched
 
-    # Occasional calls of the stream thread.
+    # Called occasionally by the stream thread.
 
     def request_rejoin(self, reason: str, *, generation: int | None = None) -> None:
         """Request another rebalance of the whole group.
 
-        This process and the broker log the reason. If `generation` is given, nothing happens if it
-        is no longer current or a join has begun. Otherwise, a join is always sent, with new user
-        data.
+        This process and the broker log the reason. With a `generation`, the request is ignored if
+        that generation is no longer current or a join has begun. Without it, a join is always sent,
+        with new user data.
         """
         if self._membership is not None:
             self._membership.request_rejoin(reason, generation)
@@ -189,9 +189,10 @@ class GroupMember:
     def without_rejoin(self) -> Iterator[GroupMetadata]:
         """Block joins while a transaction is committed with the yielded group metadata.
 
-        Otherwise, a rebalance may complete between the read of the group metadata and the broker's
-        check, which aborts a valid transaction. Keep the block short, because the whole group
-        waits. Raises RebalanceInProgressError if a join is in progress: commit after the rebalance.
+        Otherwise, if a rebalance completed after the group metadata was read and before the broker
+        checks it, a valid transaction would be aborted. Keep the block short, because the whole
+        group waits. Raises RebalanceInProgressError if a join is in progress: commit after the
+        rebalance.
         """
         membership = self._membership
         if membership is None:
@@ -203,10 +204,10 @@ class GroupMember:
             membership.unblock_joins()
 
     def _group_metadata(self, membership: Membership) -> GroupMetadata:
-        """Return the group metadata, or raise if the membership was lost on the event loop.
+        """Return the group metadata, or raise if the event loop lost the membership.
 
-        The broker would accept a transaction without a member, even if another member owns the
-        partitions by then.
+        The broker would accept a transaction without a member id, even if another member already
+        owns the partitions.
         """
         coordinator = membership.coordinator
         generation, member_id = coordinator.generation_id, coordinator.member_id
@@ -228,7 +229,10 @@ class GroupMember:
 
     @property
     def rebalancing(self) -> bool:
-        """Whether the member is joining or not in the group, so that commits are rejected."""
+        """Whether the member is joining or not in the group.
+
+        While this is true, commits are rejected.
+        """
         return self._membership is None or self._membership.rebalancing
 
     def close(self, *, leave_group: bool, timeout_ms: int) -> None:

@@ -16,7 +16,8 @@ from millstream.record import TopicPartition
 
 log = logging.getLogger("millstream.kafka.membership.group_member")
 
-#: Version 9 is for the new group protocol (KIP-848), which checks member epochs.
+#: The maximum versions of the requests. Version 9 is for the new group protocol (KIP-848), which
+#: checks member epochs.
 _COMMIT_VERSION = 8
 _FETCH_VERSION = 8
 #: How long commits for an unknown topic are retried: the coordinator may not have the metadata of a
@@ -32,7 +33,7 @@ _COORDINATOR_MOVED = (
 
 
 class GroupOffsets:
-    """Commits and fetches offsets, on the client's event loop.
+    """Commits and fetches offsets, on kafka-python's event loop.
 
     A commit contains the member's generation. It is sent on the same connection as joins, so the
     broker receives it before a later join, which could make the generation stale. A fetch needs no
@@ -78,7 +79,10 @@ class GroupOffsets:
     async def fetch(
         self, partitions: Collection[TopicPartition], timeout_ms: int
     ) -> dict[TopicPartition, CommitOffset | None]:
-        """Fetch committed offsets; None for partitions without one. Raises like `commit`."""
+        """Fetch committed offsets; None for partitions without a commit.
+
+        Raises kafka-python's KafkaTimeoutError or another KafkaError.
+        """
         found: dict[TopicPartition, CommitOffset | None] = dict.fromkeys(partitions)
         if found:
             found.update(await self._retry(lambda: self._fetch_once(partitions), timeout_ms))
@@ -119,7 +123,7 @@ class GroupOffsets:
         attempted_generations.add(generation.generation_id)
         if len(attempted_generations) > 1:
             raise client_errors.RebalanceInProgressError()
-        # There must be no await from here to the request, so that no join is sent in between.
+        # There must be no await before the request is sent, so that no join is sent in between.
         request = self._commit_request(offsets, generation)
         response = await self._connections.send(request, node_id=coordinator.coordinator_id)
         unknown: list[str] = []

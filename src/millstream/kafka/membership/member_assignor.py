@@ -1,9 +1,9 @@
 """The assignor protocol of a group member, and its wire format.
 
 The group protocol is Kafka's classic protocol (protocol type "consumer") with the assignment
-strategy "stream", so a group can also have members of Java's Kafka Streams. Each member sends a
-subscription, and the leader returns an assignment for each member. Both contain user data, which is
-opaque here.
+strategy "stream", so members that run Java's Kafka Streams can be in the same group. Each member
+sends a subscription, and the leader returns an assignment for each member. Both contain user data,
+which is opaque here.
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ class MemberSubscription:
 
 @dataclass(frozen=True, slots=True)
 class MemberAssignment:
-    """The leader's assignment for one member: all its partitions, and the assignor's bytes."""
+    """The leader's assignment for one member.
+
+    Contains all partitions of the member, and the assignor's bytes.
+    """
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes
 
 
 class MemberAssignor(Protocol):
-    """Assigns partitions with their tasks.
+    """Assigns partitions and their tasks to the members of a group.
 
     Called on the member's thread, never concurrently.
     """
@@ -83,7 +86,10 @@ def encode_subscription(subscription: MemberSubscription) -> bytes:
 
 
 def decode_subscription(data: bytes, instance_id: str | None) -> MemberSubscription:
-    """Decode a subscription of any version (without `group.instance.id`), or raise ValueError."""
+    """Decode a subscription of any version.
+
+    The data does not contain `group.instance.id`. Raises ValueError for invalid data.
+    """
     reader = _Reader(data)
     version = reader.number(">h")
     topics = tuple(reader.string() or "" for _ in range(reader.number(">i")))

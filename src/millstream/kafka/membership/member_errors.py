@@ -18,7 +18,7 @@ from millstream.errors import (
 )
 from millstream.kafka.user_permissions import Permission, permission_advice
 
-#: Python's names for the TLS alerts by which the peer rejects our certificate.
+#: Python's names for the TLS alerts with which the broker rejects the client's certificate.
 _CERTIFICATE_ALERT: Final = re.compile(
     "ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNKNOWN_CA|UNSUPPORTED_CERTIFICATE)"
 )
@@ -28,7 +28,7 @@ _PARTITION: Final = re.compile(r"-\d+$")
 def membership_error(
     error: BaseException, *, group_id: str, instance_id: str | None, user: str = ""
 ) -> StreamsError:
-    """Convert an error that ends a member, with the client's error as the cause."""
+    """Convert an error that ended a membership; the original error is the cause."""
     failure = _group_error(error, group_id, instance_id, user)
     if failure is not error:
         failure.__cause__ = error
@@ -43,7 +43,7 @@ def _group_error(
     if isinstance(error, client_errors.FencedInstanceIdError):
         return GroupMembershipError(
             f"Another process joined group {group_id!r} as static member {instance_id!r}, so this "
-            "one was fenced. Give each process its own group.instance.id, and stop the older "
+            "member was fenced. Give each process its own group.instance.id, and stop the older "
             "process before starting a replacement."
         )
     if isinstance(error, client_errors.GroupAuthorizationFailedError):
@@ -84,7 +84,8 @@ def _connection_error(error: BaseException, group_id: str) -> StreamsError:
         return AccessDeniedError(
             f"The broker's certificate is not trusted: {_detail(error)}. Set "
             "ssl.truststore.location (or ssl.ca.location) to a PEM file with the certificate of "
-            "the authority that signed it, and connect to a host name that is in the certificate."
+            "the authority that signed the broker's certificate, and connect to a host name that "
+            "is in the broker's certificate."
         )
     if _is_certificate_rejected(error):
         return AccessDeniedError(
@@ -110,7 +111,10 @@ def _connection_error(error: BaseException, group_id: str) -> StreamsError:
 
 
 def is_login_error(error: BaseException) -> bool:
-    """Whether the client or the broker rejected the connection, so retries do not help."""
+    """Whether the client or the broker rejected the connection.
+
+    If so, retries do not help.
+    """
     if _is_untrusted(error) or _is_certificate_rejected(error):
         return True
     return isinstance(
@@ -187,7 +191,10 @@ def commit_error(
 
 
 def _topics_of(error: BaseException) -> list[str]:
-    """Return the topics in the text of an error, which may name partitions such as `in-0`."""
+    """Return the topics in the text of an error.
+
+    The text may name partitions, such as `in-0`.
+    """
     names = [name.strip() for name in _detail(error).rpartition(": ")[2].split(",")]
     return [_PARTITION.sub("", name) for name in names]
 

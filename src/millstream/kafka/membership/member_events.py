@@ -1,4 +1,4 @@
-"""The events that a group member reports to its stream thread, and committed offsets.
+"""The events that a group member reports to its thread, and `CommitOffset`.
 
 A member reports each rebalance as events, in this order:
 
@@ -38,8 +38,8 @@ class CommitOffset(NamedTuple):
 class Joining:
     """The member is about to join a rebalance: commit, then acknowledge.
 
-    Only reported if requested. Between the acknowledgement and the end of the rebalance, which may
-    take any time, commits are rejected.
+    Only reported with `announces_joins`. Between the acknowledgment and the end of the rebalance,
+    which may take any time, commits are rejected.
     """
 
 
@@ -48,7 +48,7 @@ class Revoked:
     """These partitions move to other members: commit, release them, then acknowledge.
 
     The member is still in the group, so commits work. It joins the follow-up rebalance, which
-    assigns the partitions, only after the acknowledgement.
+    assigns the partitions, only after the acknowledgment.
     """
 
     partitions: frozenset[TopicPartition]
@@ -59,8 +59,7 @@ class Assigned:
     """A rebalance is complete, and this member now owns exactly these partitions.
 
     Also reported if nothing changed. Several rebalances may complete before the stream thread
-    polls. If none of them needed an acknowledgement, only the latest is reported, and replaces
-    the others.
+    polls. If none of them needed an acknowledgment, only the latest is reported.
     """
 
     partitions: frozenset[TopicPartition]
@@ -93,7 +92,7 @@ BlockingEvent: TypeAlias = Joining | Revoked | Lost
 
 
 class MemberEventQueue:
-    """A queue of events with acknowledgements.
+    """A queue of events with acknowledgments.
 
     The protocol bounds the queue to a handful of events: a new `Assigned` replaces one that was not
     taken yet, and after a `Joining`, `Revoked` or `Lost` event the member adds at most one `Lost`
@@ -153,7 +152,7 @@ class MemberEventQueue:
             self._waker.clear()
 
     def acknowledge(self, event: MemberEvent) -> None:
-        """Acknowledge an event. An unexpected acknowledgement is ignored."""
+        """Acknowledge an event. An unexpected acknowledgment is ignored."""
         with self._lock:
             self._unacknowledged = [other for other in self._unacknowledged if other is not event]
         self._on_acknowledge()

@@ -1,8 +1,8 @@
 """The state machine of a group member: join, release partitions, rejoin, leave.
 
-It is one coroutine on the client's event loop. It waits for the stream thread only for
-acknowledgements, at most for `max.poll.interval.ms` without progress. Heartbeats continue
-meanwhile.
+`Membership` runs as one coroutine on kafka-python's event loop. It waits for the stream thread only
+if an event must be acknowledged, and gives up after `max.poll.interval.ms` without progress.
+Heartbeats continue during the wait.
 
         ┌───────────── a rebalance is needed ◄────────────────┐
         ▼                                                     │
@@ -56,16 +56,16 @@ from millstream.record import TopicPartition
 
 log = logging.getLogger("millstream.kafka.membership.group_member")
 
-#: The maximum sleep of the loop; events wake it earlier.
+#: The maximum sleep of the coroutine, which wakeups end earlier.
 _TICK_MS: Final = 250
 _RETRY_S: Final = 0.1
 _LEAVE_TIMEOUT_MS: Final = 5_000
 
 
 class Membership:
-    """The membership of one member, from its first join to its end.
+    """The membership of one member in its group, until the member is closed or fails.
 
-    If `pattern` is given, the topics that match it replace `topics`. With `announces_joins`, the
+    If there is a `pattern`, the matching topics replace `topics`. With `announces_joins`, the
     stream thread commits before each join.
     """
 
@@ -114,10 +114,11 @@ class Membership:
         self._leave_on_close = False
         self._leave_timeout_ms = _LEAVE_TIMEOUT_MS
         self._progress_at_ms = clock.monotonic_ms()
-        #: The time of the last progress before the stall because of which the member left.
+        #: The time of the last progress before the current stall; None if there is no stall. The
+        #: member leaves the group once per stall.
         self._stalled_since_ms: int | None = None
 
-    # Calls of the stream thread.
+    # Called by the stream thread.
 
     @property
     def rebalancing(self) -> bool:
@@ -147,7 +148,10 @@ class Membership:
         self.wake()
 
     def block_joins(self) -> None:
-        """Block joins until `unblock_joins`, or raise RebalanceInProgressError during a join."""
+        """Block joins until `unblock_joins`.
+
+        Raises RebalanceInProgressError during a join.
+        """
         with self._lock:
             if self._join_begun or not self.coordinator.stable():
                 raise RebalanceInProgressError(
@@ -210,10 +214,11 @@ class Membership:
             await self._sleep()
 
     async def _join(self) -> None:
-        # No timeout: the client drops a join that completes after its timeout, and sends another.
+        # No timeout, because kafka-python drops a join that completes after its timeout, and sends
+        # another one.
         joining = self._connections.call_soon(self.coordinator.ensure_active_group_async)
         while not joining.is_done and not self._closing:
-            # This only waits; the result is read from the future below.
+            # This call only waits; the result is read from the future below.
             with contextlib.suppress(Exception):
                 await self._connections.wait_for(joining, _TICK_MS)
             if joining.is_done:
@@ -268,7 +273,8 @@ class Membership:
 
     async def subscription(self) -> tuple[Sequence[str], bytes]:
         if self._interrupted(membership_lost=bool(self._owned)) or self._events.is_unacknowledged():
-            # The previous join failed, and something else must be done first.
+            # An earlier attempt of this join has failed, and since then, the member was interrupted
+            # or has reported an event that must be acknowledged.
             raise JoinAbortedError()
         with self._lock:
             self._rejoins_sent = self._rejoins_requested
@@ -291,8 +297,9 @@ class Membership:
         if not is_leader:
             self._topic_monitor.stop()
         elif not self._topic_monitor.topics:
-            # A restarted static leader takes over an assignment that it has not computed. The
-            # partition counts at that time are unknown, so it starts from the current counts.
+            # A restarted static leader takes over the current assignment, which this process has
+            # not computed (KIP-814). The partition counts at that time are unknown, so the monitor
+            # starts from the current counts.
             topics = {topic for member in members.values() for topic in member.topics}
             self._topic_monitor.watch_counts(
                 await partition_counts(self._connections, topics), topics
@@ -303,13 +310,14 @@ class Membership:
             self._join_begun = False
         coordinator = self.coordinator
         if coordinator.membership_lost:
-            # The member left the group while the response arrived. The client does not check that.
+            # The member left the group before the response arrived, which kafka-python does not
+            # check.
             coordinator.abandon_membership()
             return
         # Read these before any await, so that they belong to this assignment.
         generation, member_id = coordinator.generation_id, coordinator.member_id
         partitions = frozenset(assignment.partitions)
-        coordinator.reason = "a rebalance of the group"
+        coordinator.reason = "the group is rebalancing"
         log.info(
             "%s: joined generation %d of group %s as %s with %d partitions",
             self._name,
@@ -320,8 +328,9 @@ class Membership:
         )
         revoked = self._owned - partitions
         if revoked and not await self._revoke(revoked):
-            # The stream thread never receives the assignment of this generation. If the loop
-            # recovers and the member stays, it needs a complete new assignment.
+            # The stream thread does not receive the assignment of this generation. If the
+            # processing loop makes progress again and the member stays in the group, the member
+            # needs a complete new assignment.
             coordinator.reason = "an assignment that was not delivered"
             coordinator.request_rejoin()
             return
@@ -329,7 +338,7 @@ class Membership:
         self._events.put(Assigned(partitions, assignment.user_data, generation, member_id))
         if revoked:
             # The next rebalance assigns the released partitions (KIP-429).
-            coordinator.reason = f"{len(revoked)} partitions released"
+            coordinator.reason = f"released partitions ({len(revoked)})"
             coordinator.request_rejoin()
 
     def rejected(self, error: Exception) -> None:
@@ -356,9 +365,9 @@ class Membership:
         return await self._wait_acknowledged(Joining()) and not self._interrupted()
 
     async def _wait_acknowledged(self, event: Joining | Revoked) -> bool:
-        """Wait for the acknowledgement of an event.
+        """Wait for the acknowledgment of an event.
 
-        Returns False if the event was withdrawn, because something else must be done first.
+        Returns False if the event was withdrawn, because the wait was interrupted.
         """
         self._pending_event = event
         self._events.put(event)
@@ -368,9 +377,9 @@ class Membership:
                     if self._events.withdraw(event):
                         return False
                     if self._closing or self._without_progress():
-                        # The member is closing, or the stream thread hangs while processing the
-                        # event. The member does not join before the acknowledgement, but other
-                        # members need not wait for it.
+                        # The member is closing, or the stream thread hangs while it processes the
+                        # event. This member joins only after the acknowledgment, but the other
+                        # members do not need to wait for the acknowledgment.
                         break
                 self.coordinator.ensure_heartbeats()
                 await self._sleep()
@@ -407,7 +416,7 @@ class Membership:
         self._stalled_since_ms = since_ms
         log.warning(
             "%s: %s group %s, because the processing loop made no progress for "
-            "max.poll.interval.ms (%d ms): process less at a time, or increase it. "
+            "max.poll.interval.ms (%d ms). Process less at a time, or increase this timeout. "
             "The member rejoins when the loop makes progress.",
             self._name,
             "stopped heartbeats in" if self.coordinator.is_static else "left",
@@ -418,10 +427,9 @@ class Membership:
         await self._lose("max.poll.interval.ms without progress")
 
     async def _leave_unless_static(self, reason: str) -> None:
-        """Leave because of a problem, unless this is a static member, as in Kafka.
+        """Leave after a problem. As in Kafka, a static member only stops its heartbeats.
 
-        A static member may be back before its session times out, and then continues without a
-        rebalance.
+        If a static member rejoins before its session times out, the group does not rebalance.
         """
         if self.coordinator.is_static:
             self._topic_monitor.stop()
@@ -436,7 +444,8 @@ class Membership:
             await self.coordinator.leave(reason, timeout_ms)
         except client_errors.KafkaError as error:
             log.warning(
-                "%s: could not leave group %s (%s); the session timeout ends the membership",
+                "%s: could not leave group %s (%s). The broker removes the member when its session "
+                "times out.",
                 self._name,
                 self.coordinator.group_id,
                 error,

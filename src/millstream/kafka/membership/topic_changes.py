@@ -19,13 +19,15 @@ from millstream.kafka.kafka_python import MetadataRequest
 from millstream.kafka.membership.connections import MemberConnections
 from millstream.kafka.membership.member_assignor import MemberAssignment, MemberSubscription
 
-#: The interval between checks while a topic is missing. Short, because it may be created soon.
+#: The interval between checks while a topic is missing. Short, because the topic may be created
+#: soon.
 _MISSING_INTERVAL_MS: Final = 1_000
 #: A topic counts as deleted after this many checks, because a broker with old metadata may report a
 #: new topic as missing.
 _CHECKS_UNTIL_GONE: Final = 3
 
-#: Short, because the member waits for the response; callers retry.
+#: The timeout of metadata requests. Short, because the member waits for the response; callers
+#: retry.
 _TIMEOUT_MS: Final = 4_000
 
 
@@ -44,9 +46,9 @@ class _RequestedCount:
 class TopicMonitor:
     """Compares partition counts with those of the current assignment.
 
-    It does so every `metadata.max.age.ms`. A count that still differs after a rebalance, because
-    the assignor skips partitions or uses older metadata, is reported again after `interval_ms`, and
-    from then on at doubling intervals.
+    The comparison is due every `metadata.max.age.ms`. A count that still differs after a rebalance,
+    because the assignor skips partitions or uses older metadata, is reported again after
+    `interval_ms`, and from then on at doubling intervals.
     """
 
     def __init__(self, clock: Clock, interval_ms: int) -> None:
@@ -133,7 +135,7 @@ class TopicMonitor:
         if count == expected or not self._may_report(topic, count):
             return None
         if not expected:
-            return f"topic {topic} appeared with {count} partitions"
+            return f"topic {topic} appeared (partitions: {count})"
         if not count:
             return f"topic {topic} was deleted"
         return f"topic {topic} has {count} partitions instead of {expected}"
@@ -185,7 +187,7 @@ async def topics_matching(
 ) -> tuple[str, ...]:
     """Return the matching topics, except Kafka's internal ones.
 
-    As in Java's consumer, the pattern must match the whole name. Raises like `partition_counts`.
+    As in Java's consumer, the pattern must match the whole name. Raises a RetriableError.
     """
     return tuple(
         sorted(

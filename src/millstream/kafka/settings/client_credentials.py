@@ -1,7 +1,8 @@
-"""Tokens from an OpenID provider by client credentials (RFC 6749, section 4.4).
+"""Requests tokens from an OpenID provider with client credentials.
 
-librdkafka can request them itself, but kafka-python cannot. Therefore, both clients get their
-tokens from one function, which behaves like Java's `OAuthBearerLoginCallbackHandler`.
+RFC 6749, section 4.4, describes the requests. librdkafka can request tokens itself, but
+kafka-python cannot. Therefore, both clients get their tokens from one function, which behaves like
+Java's `OAuthBearerLoginCallbackHandler`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ _EXTENSION: Final = "extension_"
 
 
 def jaas_options(line: str) -> dict[str, str]:
-    """Parse a JAAS line such as `...PlainLoginModule required username="a" password="b";`."""
+    """Parse the options of a JAAS line.
+
+    Such a line looks like `...PlainLoginModule required username="a" password="b";`.
+    """
     return {
         name: re.sub(r"\\(.)", r"\1", quoted) if quoted else (single or plain)
         for name, quoted, single, plain in _JAAS_OPTION.findall(line)
@@ -106,7 +110,7 @@ class ClientCredentials:
 def client_credentials(
     values: Mapping[str, Any], *, java_handler: Any = None
 ) -> ClientCredentials | None:
-    """Create the credentials; None if the settings configure no provider.
+    """Create the credentials. Returns None if the settings configure no provider.
 
     Raises ConfigError for invalid settings."""
     if java_handler is not None and not str(java_handler).endswith(f".{_JAVA_HANDLER}"):

@@ -197,7 +197,10 @@ def _mechanism(values: Mapping[str, Any]) -> str:
 
 
 def _login(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the user name, password and Kerberos options, from JAAS or other settings."""
+    """Return the user name, password and Kerberos options.
+
+    They are set in JAAS or in other settings.
+    """
     options = jaas_options(str(values.get("sasl.jaas.config") or ""))
     names = {
         "username": "sasl.username",

@@ -1,8 +1,8 @@
-"""Conversion of client settings for Java's clients, used by Spark's Kafka connector.
+"""Conversion of client settings for the Java clients of Spark's Kafka connector.
 
 Users write Java's names, so most settings are passed unchanged. Settings that only librdkafka and
-kafka-python have are converted: a user name and a password without a JAAS line,
-certificates in separate files, PEM files without a declared type.
+kafka-python have are converted: a user name and a password without a JAAS line, certificates in
+separate files, and PEM files without a declared type.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ _PEM_ENDINGS: Final = (".pem", ".crt", ".cer", ".key")
 
 
 def java_client_options(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return a Java client's connection, login and fetch settings, or raise ConfigError."""
+    """Return a Java client's connection, login and fetch settings.
+
+    Raises ConfigError if a PEM file cannot be read, and for the mechanism OAUTHBEARER.
+    """
     options = {
         name: _text_of(value)
         for name, value in values.items()

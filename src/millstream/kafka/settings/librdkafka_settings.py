@@ -1,7 +1,8 @@
-"""The settings of the two Kafka libraries: the user's and Millstream's settings.
+"""Builds the settings of the two Kafka libraries.
 
-`librdkafka_settings` is for consumers, producers and the admin client; `kafka_python_settings` is
-for the member of the consumer group. Both apply the table in `config/client_settings.py`.
+They combine the user's settings with those of Millstream. `librdkafka_settings` is for consumers,
+producers and the admin client; `kafka_python_settings` is for the member of the consumer group.
+Both apply the table in `config/client_settings.py`.
 """
 
 from __future__ import annotations
@@ -56,11 +57,12 @@ _CONSUMER: Final[Mapping[str, Any]] = {
     "check.crcs": True,
     # Fetch again soon after the local queue was full. With librdkafka's default of 1,000 ms, the
     # queue runs empty meanwhile: with 100,000 queued records, 163k records/s instead of 1.2 M/s.
-    # Otherwise, that throughput needs 1,000,000 queued records (430 MB of memory instead of 92).
+    # Otherwise, that throughput needs 1,000,000 queued records (430 MB of memory instead of 92 MB).
     "fetch.queue.backoff.ms": 5,
     "queued.min.messages": 100_000,
     # One fetch per broker is in flight at a time, and waits this long if there are no new records.
-    # Added partitions and reports of partition ends wait for it: 0.8-1.0 s with the usual 500 ms.
+    # Added partitions and reports of partition ends wait for that fetch: 0.8-1.0 s with the default
+    # of 500 ms.
     "fetch.wait.max.ms": 50,
     "fetch.error.backoff.ms": 100,
 }
@@ -101,7 +103,7 @@ _CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
 _NEVER_IDLE_MS: Final = 2**31 - 1
 _IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 
-#: The timeout of the member's first connection, without retries.
+#: The minimum timeout of the member's first connection; a longer `task.timeout.ms` replaces it.
 _FIRST_CONTACT_MS: Final = 15_000
 
 
@@ -139,7 +141,7 @@ def librdkafka_settings(config: StreamsConfig, role: Role, client_id: str) -> di
 def kafka_python_settings(
     config: StreamsConfig, role: Role = "member", *, client_id: str, thread_index: int | None = None
 ) -> dict[str, Any]:
-    """Return kafka-python's consumer settings for a member of the application's group.
+    """Return kafka-python's settings for a member of the application's group.
 
     They only include group, network and security settings, because the member never fetches
     records. Reads certificate files, so it must be called where the member runs. `thread_index` is
@@ -178,7 +180,10 @@ def kafka_python_settings(
 
 
 def client_setting(config: StreamsConfig, role: Role, name: str) -> Any:
-    """Return a client setting that Millstream itself applies, such as `max.poll.records`."""
+    """Return a client setting that Millstream applies itself.
+
+    An example is `max.poll.records`.
+    """
     return config.client_settings(role).get(name, CLIENT_SETTINGS[name].default)
 
 
@@ -264,7 +269,7 @@ def _complete_producer(
             settings["delivery.timeout.ms"], config.task_timeout_ms
         )
     if "request.timeout.ms" in values:
-        # This is librdkafka's acknowledgement timeout, which is separate from its request timeout.
+        # This is librdkafka's acknowledgment timeout, which is separate from its request timeout.
         settings["request.timeout.ms"] = values["request.timeout.ms"]
     if config.exactly_once:
         settings["transaction.timeout.ms"] = transaction_timeout_ms(config)
@@ -291,7 +296,7 @@ def _complete_producer(
         )
     if weaker and config.exactly_once:
         raise ConfigError(
-            f"exactly_once_v2 needs an idempotent producer, which {', '.join(weaker)} is not."
+            f"exactly_once_v2 needs an idempotent producer, which {', '.join(weaker)} prevents."
         )
     if weaker:
         # As in Kafka's producer, these settings disable idempotence unless it was set explicitly.

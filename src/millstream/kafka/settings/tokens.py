@@ -1,8 +1,8 @@
 """OAUTHBEARER tokens from a user's function, shared by all clients of a process.
 
 A `TokenSupply` calls the function for a new token well before the old one expires, on a temporary
-thread. While the old token is valid, clients hardly wait for the new one, and a failed call is only
-logged. Without a valid token, every client fails if the function fails or hangs.
+thread. While the old token is valid, clients wait at most 1 s for the new one, and a failed call is
+only logged. Without a valid token, every client fails if the function fails or hangs.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ class TokenSupply:
 
     @property
     def failure(self) -> StreamsError | None:
-        """Why there is no valid token; None if a token is valid or none was requested."""
+        """The failure of the last call, if any.
+
+        None if a token is valid or no token was requested.
+        """
         with self._changed:
             return None if self._is_valid() else self._failure
 
@@ -130,7 +133,7 @@ class TokenSupply:
         except BaseException as error:
             # Also SystemExit and similar exceptions, which would otherwise be lost on this thread.
             failure = AccessDeniedError(
-                f"There is no token to log in with: {function_name(self._function)}, given as "
+                f"There is no token to log in with: {function_name(self._function)}, configured as "
                 f"{SETTING}, raised {summary_of(error)}. Check the function and its token service."
             )
             failure.__cause__ = error
@@ -146,7 +149,7 @@ class TokenSupply:
     def _hangs(self) -> StreamsError:
         waited_s = (self._clock.monotonic_ms() - self._called_at_ms) / 1_000
         return AccessDeniedError(
-            f"There is no token to log in with: {function_name(self._function)}, given as "
+            f"There is no token to log in with: {function_name(self._function)}, configured as "
             f"{SETTING}, has not returned for {waited_s:.0f} s. Make sure that it fails "
             "by itself, for example with a timeout for its requests."
         )
@@ -215,7 +218,7 @@ def function_name(function: object) -> str:
 
 
 def _checked(returned: Any, function: TokenFunction, now_ms: int) -> Token:
-    # The result contains a secret, so messages only name its types.
+    # The result contains a secret, so messages only name the types of its items.
     if not isinstance(returned, tuple | list) or not 2 <= len(returned) <= 4:
         raise _no_token(function, f"a {type(returned).__name__}")
     given = tuple(returned)
@@ -231,7 +234,7 @@ def _checked(returned: Any, function: TokenFunction, now_ms: int) -> Token:
         lifetime_ms -= now_ms
     if lifetime_ms <= 0:
         raise AccessDeniedError(
-            f"The token of {function_name(function)}, given as {SETTING}, expired "
+            f"The token of {function_name(function)}, configured as {SETTING}, expired "
             f"{-lifetime_ms} ms before it was returned. The function must return {_RESULT_FORMAT}."
         )
     return Token(
@@ -245,6 +248,6 @@ def _checked(returned: Any, function: TokenFunction, now_ms: int) -> Token:
 
 def _no_token(function: TokenFunction, instead: str) -> ConfigError:
     return ConfigError(
-        f"{function_name(function)}, given as {SETTING}, returned {instead}. It must return "
+        f"{function_name(function)}, configured as {SETTING}, returned {instead}. It must return "
         f"{_RESULT_FORMAT}."
     )

@@ -1,9 +1,9 @@
-"""Stream aggregations by key: count, reduce, aggregate (Kafka Streams' `KStreamAggregate`).
+"""Aggregations of streams by key (Kafka Streams' `KStreamAggregate`).
 
-Each operator looks up the aggregate of a record's key, computes the next one, and forwards the
-change. With a record cache, the latest change of each key is emitted when the cache is flushed.
-Without one, every change is emitted and logged. The timestamp of an aggregate is the highest
-timestamp of its records.
+The operations are count, reduce and aggregate. Each operator looks up the aggregate of a record's
+key, computes the next one, and forwards the change. With a record cache, the latest change of each
+key is emitted when the cache is flushed. Without one, every change is emitted and logged. The
+timestamp of an aggregate is the highest timestamp of its records.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class StreamReduceOperator(StreamAggregateOperator):
 
 
 class TableToStreamOperator(Operator):
-    """Emits the changes of a table as a stream of new values, with null for deletions."""
+    """Emits a table's changes as a stream of new values, with null for deletions."""
 
     def process(self, batch: Batch, output: Output) -> None:
         output.emit(batch if batch.old_values is None else batch.with_values(batch.values))

@@ -1,9 +1,9 @@
-"""The inner loops of aggregations with a record cache, which modify cache entries directly.
+"""The inner loops of aggregations with a record cache.
 
-They follow the rules of `RecordCache`. `millstream-speedups` implements them in C, for caches that
-it also implements. Both versions fetch the entries of a block of changes before making the changes,
-so they load the same entries in the same order, and a cache evicts the same entries with either
-version.
+They modify cache entries directly, following the rules of `RecordCache`. `millstream-speedups`
+implements them in C, for caches that it also implements. Both versions fetch the entries of a block
+of changes before making the changes, so they load the same entries in the same order, and a cache
+evicts the same entries with either version.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Fold:
 
 
 class _IsolatedFunctions:
-    """The user's functions, called with copies so that failing records leave no traces."""
+    """The user's functions, called with copies so that failures leave no traces."""
 
     def __init__(
         self,
@@ -152,7 +152,10 @@ class _IsolatedFunctions:
         self._is_new = False
 
     def initial(self) -> Any:
-        """Return the initial aggregate. It is not shared yet, so the next step may modify it."""
+        """Return the initial aggregate.
+
+        It is not shared yet, so the next step may modify it.
+        """
         made = self._initializer()
         self._is_new = True
         return made
@@ -167,7 +170,10 @@ class _IsolatedFunctions:
 
 
 class ReducerAggregator:
-    """An aggregator that calls a reducer. The first value of a key is its first aggregate."""
+    """An aggregator that calls a reducer.
+
+    The first value of a key is its first aggregate.
+    """
 
     def __init__(self, reducer: Callable[[Any, Any], Any]) -> None:
         self._reducer = reducer

@@ -45,7 +45,10 @@ AddRecord = Callable[[int, int, TopicPartition | None, int, Headers, int], bool]
 
 
 def add_each(updates: AggregateUpdates, stream_time: int, add_one: AddRecord) -> tuple[int, int]:
-    """Process each record individually. Returns stream time and the number of late records."""
+    """Process each record individually.
+
+    Returns stream time and the number of late records.
+    """
     late = 0
     headers = repeat(_NO_HEADERS) if updates.headers is None else updates.headers
     columns = zip(updates.timestamps, updates.places, updates.offsets, headers, strict=False)

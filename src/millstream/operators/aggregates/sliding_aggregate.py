@@ -1,4 +1,6 @@
-"""Aggregations over sliding windows (Kafka Streams' `KStreamSlidingWindowAggregate`, KIP-450).
+"""Aggregations over sliding windows (KIP-450).
+
+Corresponds to Kafka Streams' `KStreamSlidingWindowAggregate`.
 
 A window spans `[start, start + difference]`, both ends included. Of the infinitely many windows,
 only those with distinct sets of records are stored. They are determined by the timestamps of a
@@ -16,8 +18,8 @@ previous timestamp, so all of its records are later than the new one. The right 
 previous timestamp starts empty. The timestamps are not stored separately: each window is stored
 with the timestamp of its latest record.
 
-`changed_windows` computes the effects of a record on the windows as plain data, and the operator
-applies them.
+`changed_windows` computes the window changes that a record causes as plain data, and the operator
+applies the changes.
 """
 
 from __future__ import annotations
@@ -70,8 +72,8 @@ class SlidingAggregateOperator(WindowedOperator[RecordAlignedWindows]):
             # The right window of a record is its last window to close.
             is_late = time + 1 + difference <= close_time
             if is_late or time < difference:
-                # Follows Kafka Streams: after early and late records, it does not search for closed
-                # windows.
+                # Follows Kafka Streams, which does not search for closed windows after early and
+                # late records.
                 self._checks_closed_windows = False
             if is_late:
                 self._late_windows += 1
@@ -140,7 +142,7 @@ class SlidingAggregateOperator(WindowedOperator[RecordAlignedWindows]):
 def changed_windows(
     found: list[WindowValue], time: int, difference: int, own: Callable[[Any], Any]
 ) -> list[WindowValue]:
-    """Return the windows that a record changes or adds, in the order in which they change.
+    """Return the windows that a record changes or adds, in order of the changes.
 
     Windows that start after the record are complete; the record must still be folded into the
     others. `found` contains the windows of the record's key that start between twice the difference

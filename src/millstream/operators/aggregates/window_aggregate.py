@@ -1,4 +1,6 @@
-"""Aggregations over tumbling, hopping and unlimited windows (`KStreamWindowAggregate`).
+"""Aggregations over tumbling, hopping and unlimited windows.
+
+Corresponds to Kafka Streams' `KStreamWindowAggregate`.
 
 A record belongs to every window that contains its timestamp. A batch is first expanded to one
 element per record and window, and then aggregated under the stored keys of the windows, as in an
@@ -38,11 +40,17 @@ class TimeAlignedWindows(Protocol):
 
     @property
     def tumbles(self) -> bool:
-        """Whether each time lies in exactly one window, which starts at a multiple of the size."""
+        """Whether each time lies in exactly one window.
+
+        The window starts at a multiple of the size.
+        """
 
     @property
     def step_ms(self) -> int | None:
-        """All times with the same `time // step_ms` lie in the same windows; None if unknown."""
+        """The length of steps of time without window boundaries; None if unknown.
+
+        All times with the same `time // step_ms` lie in the same windows.
+        """
 
     def starts_at(self, timestamp: int) -> Sequence[int]:
         """Return the start times of the windows that contain a time, ascending."""

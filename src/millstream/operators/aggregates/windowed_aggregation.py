@@ -1,4 +1,4 @@
-"""The base class of windowed aggregations: stream time, stores, and final results.
+"""Base class of windowed aggregations: stream time, stores, and final results.
 
 A record is added to the open windows that contain its timestamp. *Stream time* is the highest
 timestamp that the operator has processed since it started. A window is closed once stream time
@@ -106,9 +106,10 @@ class WindowedOperator(Operator, Generic[W]):
         raise NotImplementedError
 
     def final_results(self, close_time: int) -> Sequence[FinalResult] | None:
-        """Return the results of windows closed since the last call; None before the first window.
+        """Return the results of windows closed since the last call.
 
-        A window is closed if all of its times are before `close_time`.
+        Returns None before the first window. A window is closed if all of its times are before
+        `close_time`.
         """
         raise NotImplementedError
 
@@ -152,7 +153,10 @@ class WindowedOperator(Operator, Generic[W]):
             self.context.dropped(records, why, windows)
 
     def _update_and_close(self, batch: Batch, key_bytes: Sequence[bytes], output: Output) -> None:
-        """Aggregate records one by one, and search for closed windows once per emit interval."""
+        """Aggregate records one by one.
+
+        Searches for closed windows once per emit interval.
+        """
         for index in range(len(batch)):
             now_ms = self.context.clock.now_ms()
             if now_ms < self._next_emit_ms:

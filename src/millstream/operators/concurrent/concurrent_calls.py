@@ -1,4 +1,4 @@
-"""Concurrent calls of user code, the interfaces of their runners, and their completion."""
+"""Concurrent calls of user code, their runner interfaces, and their completion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from millstream.operators.record_batch import Batch
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """One call of user code for one record. Takes about 150 bytes in addition to the record."""
+    """One call of user code for one record.
+
+    Takes about 150 bytes in addition to the record.
+    """
 
     batch: Batch
     #: The index of the record in the batch.
@@ -32,7 +35,10 @@ class CallRunner(Protocol):
     """Runs calls outside of the loop."""
 
     def start(self, calls: Sequence[Call]) -> None:
-        """Run calls as soon as there is capacity. Calls of one unit run in this order."""
+        """Run calls as soon as there is capacity.
+
+        Calls of one unit run in the order of `calls`.
+        """
 
     def take_completed(self) -> list[Call]:
         """Remove and return the completed calls, in order of completion."""
@@ -46,7 +52,10 @@ class CallRunner(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """Whether any call is running. It counts as running until `has_completed` includes it."""
+        """Whether any call is running.
+
+        A call counts as running until `take_completed` can return it.
+        """
 
     def close(self, *, cancel: bool = True) -> None:
         """Start no more calls, and cancel running coroutines if `cancel` is True.
@@ -56,7 +65,10 @@ class CallRunner(Protocol):
 
 
 class CallRunners(Protocol):
-    """Creates the call runners of a task. Simulations provide their own."""
+    """Creates the call runners of a task.
+
+    Simulations provide their own implementation.
+    """
 
     def make_coroutine_runner(
         self,
@@ -65,7 +77,7 @@ class CallRunners(Protocol):
         max_concurrent: int,
         timeout_ms: int | None,
     ) -> CallRunner:
-        """Create a runner that awaits an `async def` function on the process's event loop.
+        """Create a runner that awaits a coroutine function on the process's event loop.
 
         The runner cancels each call after `timeout_ms`.
         """
@@ -82,10 +94,13 @@ class CallRunners(Protocol):
         """Wake the loop so that it checks for completions. Can be called from any thread."""
 
     def clear(self) -> None:
-        """Clear the signal. Called before the loop checks for completions."""
+        """Clear the signal that `notify` sets.
+
+        Called before the loop checks for completions.
+        """
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait until a call completes. Returns whether one has completed since the last `clear`."""
+        """Wait for a completion. Returns whether any has occurred since the last `clear`."""
 
 
 class CompletionSignal:
@@ -98,7 +113,7 @@ class CompletionSignal:
     def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         self._wake = wake
         # Also set by the finalizer of a discarded completion, which may run at any moment and on
-        # any thread, including one that is about to clear the signal.
+        # any thread, including a thread that is just clearing the signal.
         self._waker = Waker()
 
     def notify(self) -> None:
@@ -111,7 +126,7 @@ class CompletionSignal:
         self._waker.clear()
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait until a call completes. Returns whether one has completed since the last `clear`."""
+        """Wait for a completion. Returns whether any has occurred since the last `clear`."""
         return self._waker.wait(timeout_ms)
 
 

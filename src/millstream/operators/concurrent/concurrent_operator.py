@@ -12,14 +12,15 @@ from millstream.operators.operator import Operator, Output
 from millstream.operators.record_batch import Batch, Order, Origin
 from millstream.record import Headers
 
-#: Each pending record takes about 100 bytes, plus its serialized form.
+#: The default of `max_pending`. Each of these records takes about 100 bytes, plus its serialized
+#: form.
 _MAX_PENDING: Final = 100_000
 
 
 class ConcurrentOperator(Operator):
     """An operator that emits its results later, when the loop calls `release`.
 
-    The records that it has taken are in flight until `release` returns them. Until then, their
+    The records passed to `process` are in flight until `release` returns them. Until then, their
     input records are not completed.
     """
 
@@ -39,7 +40,10 @@ class ConcurrentOperator(Operator):
 
     @property
     def max_pending(self) -> int:
-        """The maximum number of records from a partition's committable to its last taken offset."""
+        """The maximum number of records taken from a partition but not committable yet.
+
+        Includes completed records after a record that is in flight.
+        """
         return _MAX_PENDING
 
     @property
@@ -62,11 +66,14 @@ class ConcurrentOperator(Operator):
     @property
     @abstractmethod
     def can_finish(self) -> bool:
-        """Whether any record in flight may still complete. After `halt`, only running calls do."""
+        """Whether any record in flight may still complete.
+
+        After `halt`, only calls that are already running can complete.
+        """
 
     @abstractmethod
     def release(self, output: Output) -> Sequence[Batch]:
-        """Emit the results that are due. Returns the records that are no longer in flight.
+        """Emit the results that are due; return the records no longer in flight.
 
         Raises:
             ProcessingError: user code failed for a record, and the handler returned FAIL.
@@ -74,7 +81,10 @@ class ConcurrentOperator(Operator):
 
 
 class SingleRunnerOperator(ConcurrentOperator):
-    """A concurrent operator with a single call runner, whose results become the new values."""
+    """A concurrent operator with one runner.
+
+    The results of its calls are the new values.
+    """
 
     def __init__(self) -> None:
         self._in_flight = 0
@@ -107,10 +117,11 @@ class SingleRunnerOperator(ConcurrentOperator):
 
 
 def completed_batch(calls: Sequence[Call], time: DownstreamTime) -> Batch:
-    """Return the records of calls, with the results as values, as a batch that arrives now.
+    """Return the batch to emit for completed calls.
 
-    The batch ends early, with the first calls only, if `time` requires it, for example because a
-    stream-time punctuation is due.
+    It contains the records of the calls, with the results as values. `time` provides the stream
+    time at each record. The batch contains only the first calls if `time` ends it early, for
+    example because a stream-time punctuation becomes due.
     """
     times = time.advance([call.batch.timestamps[call.index] for call in calls])
     calls = calls[: len(times)]
@@ -122,10 +133,11 @@ def completed_batch(calls: Sequence[Call], time: DownstreamTime) -> Batch:
 
 
 def downstream_batch(batch: Batch, time: DownstreamTime, *, ordered: bool) -> Batch:
-    """Return the records of a batch as a batch that arrives now.
+    """Return the batch to emit for results.
 
-    The batch ends early, with the first records only, if `time` requires it, for example because a
-    stream-time punctuation is due.
+    It contains the same records, with the downstream stream time. `time` provides the stream time
+    at each record. The batch contains only the first records if `time` ends it early, for example
+    because a stream-time punctuation becomes due.
     """
     times = time.advance(batch.timestamps)
     if len(times) < len(batch):
@@ -134,7 +146,7 @@ def downstream_batch(batch: Batch, time: DownstreamTime, *, ordered: bool) -> Ba
 
 
 def failure_of(call: Call) -> Exception | None:
-    """Return the exception of a call, for exception handlers; None if the call has a result.
+    """Return a call's exception, for exception handlers; None if it has a result.
 
     Raises:
         BaseException: the call raised an exception that ends the process, such as SystemExit.

@@ -13,7 +13,10 @@ from millstream.operators.concurrent.event_loop import event_loop
 
 
 def as_failure(error: BaseException) -> BaseException:
-    """Convert a cancellation by user code, which would bypass all handlers, to an Exception."""
+    """Convert a cancellation by user code to an Exception.
+
+    The cancellation would bypass all handlers.
+    """
     if not isinstance(error, asyncio.CancelledError):
         return error
     failure = RuntimeError("the call was canceled by code that it awaited, not by the task")
@@ -24,7 +27,8 @@ def as_failure(error: BaseException) -> BaseException:
 class CoroutineRunner:
     """Runs calls as coroutines, in order within each unit. Implements `CallRunner`.
 
-    Each worker coroutine runs one call after another; a coroutine per call would cost 3 us more.
+    Each worker coroutine runs one call after another, because a separate coroutine for each call
+    would take 3 us more per call.
     """
 
     def __init__(
@@ -89,15 +93,16 @@ class CoroutineRunner:
         for _ in range(min(len(ready), self._max_concurrent - len(self._running))):
             task = self._loop.create_task(self._run_worker())
             self._running.add(task)
-            # For a task that is canceled before its first step.
+            # A task that is canceled before its first step does not run the `finally` of
+            # `_run_worker`.
             task.add_done_callback(self._running.discard)
 
     async def _run_worker(self) -> None:
         try:
             await self._work()
         finally:
-            # This is the step in which the worker found no call, so calls that arrive in the next
-            # step do not rely on this worker.
+            # The worker is removed in the same step of the event loop in which it found no more
+            # calls, so calls that arrive in a later step start a new worker.
             self._running.discard(asyncio.current_task())
 
     async def _work(self) -> None:
@@ -105,8 +110,8 @@ class CoroutineRunner:
         while ready:
             call: Call | None = ready.popleft()
             while call is not None:
-                # Set before `_halted` is read; `halt` and its caller access the two in the opposite
-                # order.
+                # Incremented before `_halted` is read. Callers of `halt` set `_halted` before they
+                # read `_started`, so they never miss a running call.
                 self._started += 1
                 if self._halted:
                     self._started -= 1
@@ -114,8 +119,8 @@ class CoroutineRunner:
                 try:
                     call.result = await self._await_result(arguments(call))
                 except BaseException as error:
-                    # Includes SystemExit, which would stop the event loop. It is raised again on
-                    # the thread of the task.
+                    # Includes SystemExit, which would stop the event loop. The error is raised on
+                    # the thread of the task instead.
                     call.error = as_failure(error)
                 if not self._closed:
                     self._completed.add(call)
@@ -141,7 +146,7 @@ class CoroutineRunner:
                 return await awaitable
         except TimeoutError as error:
             if not limit.expired():
-                # The timeout was raised by user code.
+                # The error comes from user code, not from this timeout.
                 raise
             raise TimeoutError(f"no result within {self._timeout_s * 1_000:.0f} ms") from error
 

@@ -1,4 +1,4 @@
-"""The event loop of the process, which runs all `async` user code, and its watchdog."""
+"""The process's event loop, which runs all `async` user code, and its watchdog."""
 
 from __future__ import annotations
 
@@ -50,15 +50,16 @@ _PACKAGE: Final = __name__.partition(".")[0]
 #: The interval between two probes. Each probe wakes two threads.
 _PROBE_S: Final = 1.0
 #: The time without a response after which the loop counts as blocked. On a busy machine, the loop
-#: may also respond late if no coroutine blocks it.
+#: may respond late even if no coroutine blocks it.
 _BLOCKED_S: Final = 1.0
 #: The minimum interval between two log lines about the same function.
 _LOG_INTERVAL_S: Final = 60.0
+#: The number of innermost frames in a log line.
 _FRAMES: Final = 6
 
 
 class LoopWatchdog:
-    """A thread that probes an event loop and logs the stack of a coroutine that blocks it.
+    """A thread that probes an event loop and logs the stack of a blocking coroutine.
 
     A coroutine that calls a blocking function, such as `time.sleep` or a synchronous client, blocks
     all other coroutines of the process, so that records are processed one at a time. A C call that
@@ -135,7 +136,7 @@ class LoopWatchdog:
 
 
 def _user_stack(frame: FrameType) -> list[traceback.FrameSummary]:
-    """Return the frames of user code inside the innermost frame of Millstream, outermost first.
+    """Return the frames called by Millstream's innermost frame, outermost first.
 
     The result is empty if the loop is between two steps.
     """
@@ -144,7 +145,7 @@ def _user_stack(frame: FrameType) -> list[traceback.FrameSummary]:
     while inner is not None and not _is_in_package(inner, _PACKAGE):
         frames.append(inner)
         inner = inner.f_back
-    # Frames of the loop itself remain if the user's own task or no task is running.
+    # Frames of the loop itself remain if no task, or a task that user code created, is running.
     while frames and _is_in_package(frames[-1], "asyncio", "selectors", "uvloop"):
         frames.pop()
     return traceback.StackSummary.extract((each, each.f_lineno) for each in reversed(frames))

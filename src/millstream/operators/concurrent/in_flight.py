@@ -21,7 +21,7 @@ class InFlightRecords:
 
     @property
     def first(self) -> tuple[TopicPartition, int] | None:
-        """Partition and offset of the first input record in flight of one of the partitions."""
+        """The first input record in flight of any one partition; None if there is none."""
         return next(
             ((partition, min(pending)) for partition, pending in self._pending.items() if pending),
             None,
@@ -44,7 +44,7 @@ class InFlightRecords:
         counts[offset] = counts.get(offset, 0) + 1
 
     def remove(self, batch: Batch) -> list[tuple[TopicPartition, int]]:
-        """Remove the records of a batch. Returns input records with no results left in flight."""
+        """Remove the records of a batch. Returns input records without results in flight."""
         finished: list[tuple[TopicPartition, int]] = []
         for partition, offset in zip(*batch.input_positions(), strict=False):
             if partition is None:
@@ -60,7 +60,7 @@ class InFlightRecords:
         return finished
 
     def not_in_flight(self, batch: Batch) -> Iterable[tuple[TopicPartition, int]]:
-        """Yield the positions of the input records of a batch that have no results in flight."""
+        """Yield the positions of a batch's input records that have no results in flight."""
         pending = self._pending
         for partition, offset in zip(*batch.input_positions(), strict=False):
             if partition is not None and offset not in pending.get(partition, ()):

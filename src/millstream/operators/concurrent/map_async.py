@@ -19,8 +19,8 @@ from millstream.operators.concurrent.shared_resource import SharedResource, acqu
 from millstream.operators.operator import OperatorContext, Output
 from millstream.operators.record_batch import Batch
 
-#: The number of queued records in addition to the running calls: enough for the 5 ms until the loop
-#: checks for completions, at 100,000 records per second.
+#: The maximum number of records in flight in addition to twice the concurrency: enough for the 5 ms
+#: until the loop checks for completions, at 100,000 records per second.
 _MAX_QUEUED: Final = 500
 
 #: Common key types, which have value equality.
@@ -28,13 +28,13 @@ _PLAIN_TYPES: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class Ordering(enum.Enum):
-    """The order of results, which also determines the calls that wait for each other."""
+    """The order of results, which also determines which calls wait for each other."""
 
     #: Calls of one key run one after the other, and their results keep that order.
     KEY = "key"
     #: All calls run concurrently; results are emitted in order of completion.
     NONE = "none"
-    #: All calls run concurrently; results are emitted in the order of each input partition.
+    #: All calls run concurrently; results of each input partition are emitted in input order.
     PARTITION = "partition"
 
 
@@ -226,7 +226,7 @@ def _reject_key_type(kind: type, why: str) -> NoReturn:
 
 
 class InputOrder:
-    """Emits results in the order of each input partition."""
+    """Releases the results of each input partition in input order."""
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[Call]] = defaultdict(deque)
@@ -236,7 +236,7 @@ class InputOrder:
             self._queues[_partition_of(call)].append(call)
 
     def release(self, completed: Sequence[Call]) -> list[Call]:
-        """Return the completed calls that no incomplete call of their partition precedes."""
+        """Return the completed calls before the first incomplete call of each partition."""
         for call in completed:
             call.done = True
         released: list[Call] = []

@@ -19,11 +19,11 @@ from millstream.operators.record_batch import Batch, merge_batches
 
 
 class MapBatchesAsyncOperator(SingleRunnerOperator):
-    """Replaces each value with the result of a concurrent function of Arrow batches.
+    """Replaces values with the results of concurrent calls that take Arrow batches.
 
-    Each call processes one batch. While calls run, records wait, so that the next batch contains
-    all records that have arrived in the meantime: batches are small at low load and large at high
-    load. Results are emitted in the order of the records.
+    Each call processes one batch. While the maximum number of calls is running, records wait, and
+    the next batch contains all records that have arrived in the meantime: batches are small at low
+    load and large at high load. Results are emitted in the order of the records.
     """
 
     def __init__(
@@ -139,7 +139,10 @@ class MapBatchesAsyncOperator(SingleRunnerOperator):
 
 
 def _without_order(batch: Batch) -> Batch:
-    """Drop the depth-first positions, because batches of several steps are queued in order."""
+    """Drop the depth-first positions.
+
+    They are not needed: batches of several steps are queued in order.
+    """
     if batch.order is None:
         return batch
     return Batch(

@@ -1,4 +1,4 @@
-"""The context that the concurrent operators of one task share, and the default call runners."""
+"""The context that a task's concurrent operators share, and default call runners."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class DownstreamTime:
     """The stream time downstream of concurrent operators, advanced by their results.
 
     Args:
-        next_call_ms: returns the time of the next stream-time punctuation downstream; None without
-            one.
+        next_call_ms: returns the time of the next stream-time punctuation downstream; None if
+            there is none.
     """
 
     def __init__(self, next_call_ms: Callable[[], int | None] = lambda: None) -> None:
@@ -34,7 +34,7 @@ class DownstreamTime:
         self._next_call_ms = next_call_ms
 
     def advance(self, timestamps: Sequence[int]) -> list[int]:
-        """Advance stream time by the records to emit now. Returns stream time at each record.
+        """Advance stream time, and return it at each record that is emitted now.
 
         Stops after the first record that makes a punctuation due, or after `max_records` records.
         """
@@ -55,7 +55,7 @@ class RunnerContext:
     """The context that the concurrent operators of one task share."""
 
     runners: CallRunners
-    #: Whether results are always emitted in offset order, so that a transaction contains no effects
+    #: Whether results are always emitted in offset order, so that a transaction contains no results
     #: of records at or after the committed offset.
     in_offset_order: bool = False
     #: Whether a commit waits until nothing is in flight. If so, operators should take few records.

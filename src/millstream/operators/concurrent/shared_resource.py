@@ -1,4 +1,4 @@
-"""Resources that the `map_async` calls of a process share, such as a client."""
+"""Resources shared by a process's `map_async` calls, such as an HTTP client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SharedResource:
         self._closed = threading.Event()
 
     def open(self) -> None:
-        """Open the resource, unless another task has opened it, and wait until it is open.
+        """Open the resource, unless another task has, and wait until it is open.
 
         Raises:
             Exception: any error of the factory or the context manager.
@@ -85,7 +85,10 @@ class SharedResource:
             self._is_open = True
 
     def bound(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with the resource as its first argument. Calls keep it open."""
+        """Bind the first argument of a function to the resource.
+
+        Calls keep the resource open.
+        """
         if self._on_loop:
 
             async def awaited(*arguments: Any) -> Any:
@@ -115,7 +118,8 @@ class SharedResource:
             self._close()
         if self._is_open and not self._closed.wait(_CLOSE_S):
             logger.warning(
-                "%s is not closed after %g s: calls still use it, or closing takes longer",
+                "%s is not closed after %g s: calls still use the resource, or closing takes "
+                "longer",
                 name_of(self._factory),
                 _CLOSE_S,
             )
@@ -169,8 +173,9 @@ class SharedResource:
             return
         if not isinstance(manager, AbstractAsyncContextManager):
             raise TypeError(
-                f"{name} returned {type(manager).__name__}, which is not a context manager. Write "
-                "it with @contextlib.asynccontextmanager and a yield."
+                f"{name} returned {type(manager).__name__}, which is not a context manager. "
+                "Decorate the function with @contextlib.contextmanager or "
+                "@contextlib.asynccontextmanager, and yield the resource."
             )
         if not self._on_loop:
             raise TypeError(

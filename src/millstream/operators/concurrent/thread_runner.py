@@ -85,7 +85,7 @@ class ThreadRunner:
                 self._assign(worker, ())
 
     def _assign(self, worker: _Worker, calls: Sequence[Call]) -> None:
-        """Queue calls for a worker. It then also runs calls without a unit."""
+        """Queue calls for a worker, which then also runs calls without a unit."""
         with self._lock:
             worker.calls.put(calls)
             if worker.has_thread:
@@ -99,7 +99,10 @@ class ThreadRunner:
         return self._completed.take()
 
     def close(self, *, cancel: bool = True) -> None:
-        """Start no more calls. `cancel` is ignored, because running calls cannot be canceled."""
+        """Start no more calls.
+
+        `cancel` is ignored, because running calls cannot be canceled.
+        """
         self._halted = self._closed = True
         for worker in self._workers:
             worker.calls.put(())
@@ -114,8 +117,8 @@ class ThreadRunner:
                         worker.has_thread = False
                         return
                 continue
-            # Set before `_halted` is read; `halt` and its caller access the two in the opposite
-            # order.
+            # Set before `_halted` is read. Callers of `halt` set `_halted` before they read
+            # `is_running`, so they never miss a running call.
             worker.is_running = True
             for call in calls:
                 if self._halted:
@@ -129,8 +132,9 @@ class ThreadRunner:
     def _next_without_unit(self, worker: _Worker) -> Call | None:
         """Return a call without a unit, or mark the worker as idle and return None.
 
-        None is returned if there is no such call, or if other calls are queued for the worker. In
-        the latter case, an idle worker continues with the calls without a unit.
+        None is returned if there is no such call, if the runner is halted, or if other calls are
+        queued for the worker. In the last case, an idle worker continues with the calls without a
+        unit.
         """
         with self._lock:
             others: Sequence[_Worker] = ()

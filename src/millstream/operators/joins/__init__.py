@@ -1,1 +1,1 @@
-"""Joins of streams, of streams with tables, and of tables by primary or foreign key."""
+"""Joins: stream-stream, stream-table, and table-table by primary or foreign key."""

@@ -1,4 +1,6 @@
-"""The formats of foreign-key joins in topics and stores, compatible with Kafka Streams.
+"""The formats of foreign-key joins in topics and stores.
+
+They are compatible with Kafka Streams.
 
 A **subscription** is sent from a row of the left table to the task that owns the referenced row of
 the right table, and is stored there. A **response** returns the value of the right row. Both
@@ -57,7 +59,10 @@ class ForeignKeyResponse(NamedTuple):
 
 
 class ForeignKeySubscriptionSerde(Serde[ForeignKeySubscription]):
-    """Serializes subscriptions as `version, instruction, hash, primary key, partition`."""
+    """Serializes subscriptions.
+
+    The format is `version, instruction, hash, primary key, partition`.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -127,12 +132,15 @@ class ForeignKeyResponseSerde(WrapperSerde[ForeignKeyResponse]):
 
 
 def combined_key(foreign_key: bytes, primary_key: bytes) -> bytes:
-    """Return the store key of a subscription. Subscriptions to the same right row are adjacent."""
+    """Return the store key of a subscription.
+
+    Subscriptions to the same right row are adjacent.
+    """
     return subscription_prefix(foreign_key) + primary_key
 
 
 def subscription_prefix(foreign_key: bytes) -> bytes:
-    """Return the common prefix of the store keys of all subscriptions to one right row."""
+    """Return the store key prefix of all subscriptions to one right row."""
     return _INT.pack(len(foreign_key)) + foreign_key
 
 
@@ -153,7 +161,10 @@ _RESULT: Final = struct.Struct(">QQ")
 
 
 def pure_murmur3_128(data: bytes) -> bytes:
-    """Return the MurmurHash3 (128 bits, x64) as two big-endian longs, as Kafka Streams does."""
+    """Return the MurmurHash3 (128 bits, x64) of bytes.
+
+    The result is two big-endian longs, as in Kafka Streams.
+    """
     h1 = h2 = _SEED
     size = len(data)
     whole = size - size % _BLOCK
@@ -188,5 +199,5 @@ def _finished(h: int) -> int:
     return h ^ h >> 33
 
 
-#: 0.1 us for 75 bytes with the extension, 4 us without.
+#: Takes 0.1 us for 75 bytes with the extension, 4 us without.
 murmur3_128 = compiled(pure_murmur3_128, "murmur3_128")

@@ -57,7 +57,7 @@ class ForeignKeySerdes:
     primary_key: Serde[Any] | None
     foreign_key: Serde[Any] | None
     value: Serde[Any] | None
-    #: File and line of the user's program that declared the join.
+    #: The file and line of the user's program at which the join was declared.
     declared_at: str = field(default="", compare=False)
 
     def resolved(self, context: OperatorContext) -> ResolvedSerdes:
@@ -91,8 +91,8 @@ class ForeignKeySerdes:
 class ResolvedSerdes:
     """The serdes of a foreign-key join in a task.
 
-    As in Kafka Streams, they are called with pseudo topics, for serdes that name schemas after
-    topics, because the data is never an entire key or value of a real topic.
+    As in Kafka Streams, the serdes are called with pseudo topics, because the data is never an
+    entire key or value of a real topic. The names matter to serdes that name schemas after topics.
     """
 
     def __init__(
@@ -114,9 +114,10 @@ class ResolvedSerdes:
 
 
 class SubscriptionSendOperator(Operator):
-    """Sends subscriptions of left rows to the owners of right rows, and cancels old ones.
+    """Sends subscriptions of left rows to the owners of right rows.
 
-    Processes the changes of the left table, which include the replaced values.
+    Also cancels old subscriptions. Processes the changes of the left table, which include the
+    replaced values.
     """
 
     def __init__(
@@ -344,7 +345,10 @@ class ForeignTableJoinOperator(Operator):
 
 
 class ResponseResolverOperator(Operator):
-    """Joins left rows with responses, unless the rows have changed since their subscription."""
+    """Joins left rows with responses.
+
+    A row that has changed since its subscription is not joined.
+    """
 
     def __init__(
         self,

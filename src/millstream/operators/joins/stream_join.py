@@ -1,4 +1,6 @@
-"""Joins of two streams (Kafka Streams' `KStreamKStreamJoin`), or of a stream with itself.
+"""Joins of two streams, or of a stream with itself.
+
+Corresponds to Kafka Streams' `KStreamKStreamJoin`.
 
 For each record, the window store of the other stream is searched for partners. Then the record is
 added to the window store of its own stream. In left and outer joins, a record without partners is
@@ -32,13 +34,16 @@ FoundPartners = Sequence[list[WindowValue] | Exception]
 
 @dataclass(frozen=True)
 class StreamJoiner:
-    """The user's function: (left value, right value) → value, with the key first if `with_key`."""
+    """The user's function: (left value, right value) → value.
+
+    If `with_key`, the key is the first argument.
+    """
 
     function: Callable[..., Any]
     with_key: bool
 
     def oriented(self, *, left: bool) -> _Join:
-        """Return the function with its arguments in the order of one side."""
+        """Return the function for one side: (key, own value, other value) → result."""
         join = self.function
         if left:
             return join if self.with_key else lambda key, this, other: join(this, other)
@@ -66,7 +71,10 @@ class JoinSide:
 
 
 class JoinTimeTracker:
-    """The time that both sides of a left or outer join share (Kafka Streams' `TimeTracker`)."""
+    """The time that both sides of a left or outer join share.
+
+    Corresponds to Kafka Streams' `TimeTracker`.
+    """
 
     __slots__ = ("__weakref__", "earliest", "next_search_ms", "stream")
 
@@ -79,7 +87,8 @@ class JoinTimeTracker:
         self.next_search_ms = 0
 
 
-#: Keyed by the shared store, so that both operators of a task get the same object.
+#: The trackers of all joins, keyed by the shared store, so that both operators of a task get the
+#: same tracker.
 _TIME_TRACKERS: Final[WeakKeyDictionary[OuterJoinStore, JoinTimeTracker]] = WeakKeyDictionary()
 
 
@@ -98,7 +107,7 @@ class _RecordJoinOperator(Operator):
     def join(
         self, results: ResultRecords, index: int, key_bytes: Any, found: FoundPartners | None = None
     ) -> None:
-        """Add the results of a record, and of unmatched records whose windows it closes.
+        """Add the results of a record and of unmatched records whose windows it closes.
 
         `key_bytes` is an element of the result of `encoded_keys`. If `found` is None, the partners
         are looked up.
@@ -201,8 +210,8 @@ class StreamStreamJoinOperator(_RecordJoinOperator):
         side, time = self.side, self._time
         wait_ms = self._after + side.grace_ms
         if time.earliest == MAX_TIME_MS:
-            # Follows Kafka Streams, where this sum overflows, so that an empty store is searched,
-            # too, which restarts the interval between searches.
+            # Follows Kafka Streams, where the sum below overflows if `wait_ms` is positive. An
+            # empty store is then searched, too, which restarts the interval between searches.
             if wait_ms <= 0:
                 return
         elif time.earliest + wait_ms >= time.stream:
@@ -232,8 +241,8 @@ class StreamStreamJoinOperator(_RecordJoinOperator):
             for value in unmatched.values(entry):
                 this, other = (value, None) if entry.left is side.left else (None, value)
                 results.add(index, key, self._join(key, this, other), entry.timestamp)
-                # Follows Kafka Streams: an entry is removed only after the next one was emitted,
-                # whose join may fail.
+                # Follows Kafka Streams: an entry is removed only after the next entry was joined
+                # and emitted, which may fail.
                 if done is not None and done is not entry.stored_key:
                     unmatched.remove(done, record_time=record_time)
                 done = entry.stored_key

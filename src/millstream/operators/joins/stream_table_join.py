@@ -82,7 +82,10 @@ class _TableLookupJoin(Operator):
             output.emit(batch.with_values(values))
 
     def _rows(self, batch: Batch, row_keys: list[Any]) -> list[TimedValue | None]:
-        """Return the row of each record; `_FAILED` for records dropped after a failed lookup."""
+        """Return the row of each record.
+
+        Records dropped after a failed lookup have the row `_FAILED`.
+        """
         found = self._getter.read_ahead(row_keys)
         return self._rows_one_by_one(batch, row_keys) if found is None else found
 
@@ -131,7 +134,10 @@ class StreamGlobalJoinOperator(_TableLookupJoin):
 
 
 class StreamTableJoinOperator(_TableLookupJoin):
-    """Joins each record with the row of its key. With a grace period, records are buffered."""
+    """Joins each record with the row of its key.
+
+    With a grace period, records are buffered.
+    """
 
     def __init__(
         self,
@@ -161,7 +167,10 @@ class StreamTableJoinOperator(_TableLookupJoin):
             self._buffer_and_join(self._buffer, batch, output)
 
     def _buffer_and_join(self, buffer: GraceBuffer, batch: Batch, output: Output) -> None:
-        """Buffer the records, and join those that are due. Late records are joined immediately."""
+        """Buffer the records, and join those that are due.
+
+        Late records are joined immediately.
+        """
         released = ReleasedRecords()
         for index, key in enumerate(batch.keys):
             after = None if batch.order is None else batch.order[index]

@@ -1,4 +1,6 @@
-"""Joins of two tables by their keys (Kafka Streams: `KTableKTableInnerJoin` and similar).
+"""Joins of two tables by their keys.
+
+Corresponds to Kafka Streams' `KTableKTableInnerJoin` and similar classes.
 
 A change of either table is joined with the current value of its key in the other table. Each table
 has a node, and a third node, which may have a store, merges their results.
@@ -16,8 +18,9 @@ from millstream.operators.tables.table_store import TableOperator
 from millstream.operators.tables.value_getter import GetterSupplier, ValueGetter
 from millstream.state.keyvalue.key_value_table import TimedValue
 
-#: The behavior of a side without a partner. `inner`: no result. `left`: the table whose values are
-#: kept. `right`: the other table of a left join. `outer`: either table of an outer join.
+#: The role of a table in a join. `inner`: either table of an inner join. `left`: the table of a
+#: left join whose rows have a result even without a partner. `right`: the other table of a left
+#: join. `outer`: either table of an outer join.
 Side = Literal["inner", "left", "right", "outer"]
 
 
@@ -40,7 +43,7 @@ class TableJoinOperator(Operator):
         self._other = other
         self._joiner = joiner
         self._needs_other = side in ("inner", "right")
-        # With a partner there is always a result, even for a deletion.
+        # Whether a deletion has a result if there is a partner.
         self._joins_deletions = side in ("right", "outer")
         self._send_old_values = send_old_values
         self._versioned = versioned
@@ -85,7 +88,7 @@ class TableJoinOperator(Operator):
     def _join(
         self, found: TimedValue | None, value: Any, replaced: Any
     ) -> tuple[Any, Any, int] | None:
-        """Return the new and old value, and the partner's timestamp; None without a result."""
+        """Return the new value, the old value and the partner's time; None for no result."""
         joiner = self._joiner
         if found is None:
             if self._needs_other or (value is None and replaced is None):

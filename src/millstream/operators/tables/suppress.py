@@ -1,4 +1,7 @@
-"""Suppression of table changes (Kafka Streams' `KTableSuppressProcessorSupplier`)."""
+"""Suppression of table changes.
+
+Corresponds to Kafka Streams' `KTableSuppressProcessorSupplier`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from millstream.windowed import Windowed
 
 @dataclass(frozen=True)
 class SuppressLimits:
-    """How long changes are suppressed, and how many."""
+    """The limits of a suppression: the time, and the number and size of changes."""
 
     #: How far stream time must exceed the time of a change before the change is emitted.
     wait_ms: int
@@ -123,7 +126,7 @@ class TableSuppressOperator(Operator):
 
 @dataclass(frozen=True)
 class SuppressedGetterSupplier:
-    """Reads a suppressed table, with the values that were emitted to downstream nodes."""
+    """Reads a suppressed table: returns the values that were emitted downstream."""
 
     store: str
     parent: GetterSupplier

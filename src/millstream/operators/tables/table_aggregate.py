@@ -1,4 +1,6 @@
-"""Aggregations of a table by another key (Kafka Streams: `KTableRepartitionMap` and others).
+"""Aggregations of a table by another key.
+
+Corresponds to Kafka Streams' `KTableRepartitionMap` and other classes.
 
 A changed row leaves its old group and enters its new one. The first node determines both groups and
 sends the changes through a repartition topic. The second node subtracts the old value from the
@@ -142,7 +144,7 @@ class TableReduceOperator(TableAggregateOperator):
 
 
 class _GroupAggregator:
-    """The aggregator of a group: subtracts the old value of a row, then adds the new one."""
+    """The aggregator of a group: subtracts a row's old value, then adds the new one."""
 
     def __init__(self, initializer: Initializer, adder: Aggregator, subtractor: Aggregator) -> None:
         self._initializer = initializer

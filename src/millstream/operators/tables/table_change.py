@@ -16,8 +16,8 @@ from millstream.serdes._serde import WrapperSerde
 _OLD: Final = 0
 _NEW: Final = 1
 _BOTH: Final = 2
-#: The flags from this value on have the same meanings. They are preceded by a byte for whether the
-#: change is the latest (KIP-904). No version writes them yet, but they can be read.
+#: Added to a flag if the byte before the flag says whether the change is the latest of its key
+#: (KIP-904). No version writes this format yet, but it can be read.
 _WITH_IS_LATEST: Final = 3
 
 
@@ -113,7 +113,10 @@ def _split(data: bytes) -> tuple[bytes | None, bytes | None]:
 
 
 def _varint(size: int) -> bytes:
-    """Encode a size as Kafka's varint: zigzag, seven bits per byte, lowest bits first."""
+    """Encode a size as Kafka's varint.
+
+    The encoding is zigzag, with seven bits per byte, lowest bits first.
+    """
     rest = size << 1
     parts = bytearray()
     while rest > 0x7F:

@@ -51,7 +51,10 @@ class TableWriter:
             self.cache.sends_old_values = send_old_values
 
     def write(self, batch: Batch, output: Output) -> None:
-        """Store the values of a batch. Keys must not be None; a value of None deletes its key."""
+        """Store the values of a batch.
+
+        Keys must not be None; a value of None deletes its key.
+        """
         table = self._table
         key_bytes, kept = with_key_bytes(batch, table, self._context)
         if not key_bytes:
@@ -211,7 +214,7 @@ def _as_latest(batch: Batch, old_values: list[Any] | None) -> Batch:
 
 
 def _replaced(table: TimestampedTable, key_bytes: list[bytes], values: list[Any]) -> list[Any]:
-    """Return the value that each new value replaces, if the values are written in order."""
+    """Return the value that each value replaces, if they are written in order."""
     distinct = list(dict.fromkeys(key_bytes))
     found = table.read_many(distinct)
     current = {

@@ -1,4 +1,7 @@
-"""Transformation of a table's values by a stateful user object (`KTableTransformValues`)."""
+"""Transformation of a table's values by a stateful user object.
+
+Corresponds to Kafka Streams' `KTableTransformValues`.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,10 @@ _NO_ORIGIN: Final = Origin(None, (UNKNOWN,))
 
 
 class TableTransformValuesOperator(TableOperator):
-    """Replaces each value with the result of the user's object, which also receives deletions.
+    """Replaces each value with the result of the user's object.
 
-    Without a store, the object also transforms the replaced values.
+    The object also receives deletions. Without a store, the object also transforms the replaced
+    values.
     """
 
     def __init__(
@@ -85,7 +89,10 @@ class TableTransformValuesOperator(TableOperator):
 
 @dataclass(frozen=True)
 class TransformedGetterSupplier(DerivedGetterSupplier):
-    """Reads a table of transformed values that has no store, with its own user object."""
+    """Reads a table of transformed values that has no store.
+
+    It has its own user object.
+    """
 
     supplier: Callable[[], Any]
 

@@ -27,13 +27,13 @@ from millstream.windowed import Windowed
 class ValueGetter:
     """Reads a table in one task."""
 
-    #: Whether the table can be read as of an earlier time.
+    #: Whether the table can return the value of a key at an earlier time.
     is_versioned = False
     #: Whether reading runs no user code, so that it may be repeated.
     is_lookup = False
 
     def get(self, key: Any) -> TimedValue | None:
-        """Return the value and timestamp of a key; None if the table does not contain the key.
+        """Return the value and timestamp of a key; None if the table lacks the key.
 
         The key must not be None.
         """
@@ -77,7 +77,7 @@ class GetterSupplier(Protocol):
 
 @dataclass(frozen=True)
 class StoreGetterSupplier:
-    """Reads a table from its store, of any type."""
+    """Reads a table from its store, which may be of any type."""
 
     store: str
 
@@ -210,7 +210,10 @@ _GETTERS: Final[dict[type, Callable[[Any], ValueGetter]]] = {
 
 
 class _ComputedGetter(ValueGetter):
-    """Computes values from those of the parent table. Keys without a value have no result."""
+    """Computes values from those of the parent table.
+
+    Keys without a value have no result.
+    """
 
     def __init__(self, parent: ValueGetter, compute: Callable[[Any, Any], Any]) -> None:
         self.is_versioned = parent.is_versioned

@@ -1,4 +1,4 @@
-"""At-least-once: all effects of a record are written before its offset is committed."""
+"""At-least-once: a record's results are written before its offset is committed."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ class OffsetCommitter(Protocol):
         self, offsets: Mapping[TopicPartition, CommitOffset], timeout_ms: int
     ) -> CommitResponse: ...
     def progress(self) -> None:
-        """Report that the processing loop is alive while it waits (`max.poll.interval.ms`)."""
+        """Report that the loop is alive while it waits (`max.poll.interval.ms`)."""
 
 
 class AtLeastOnce:
     """Waits until outputs and changelogs are acknowledged, then commits offsets.
 
     Requests without a response are retried. `task.timeout.ms` limits the retries after the first
-    failure; an attempt always has the time that its kind of request needs, so 0 means one attempt.
+    failure. Each attempt has the timeout of its kind of request, so 0 means a single attempt.
 
     Args:
         committer: commits offsets. Receives progress reports while the cluster does not respond, so
             that a thread does not lose its tasks while it waits for the end of an outage.
-        flush_timeout_ms: the timeout of a flush: as long as the producer itself retries a record.
+        flush_timeout_ms: the timeout of a flush, which exceeds the time for which the producer
+            itself retries a record.
         on_delivered: called when all sent records are acknowledged.
     """
 
@@ -103,7 +104,7 @@ class AtLeastOnce:
         self._flush(overall)
 
     def discard_uncommitted(self) -> None:
-        """Discard the producer's unsent records, which could follow writes of the new owners."""
+        """Discard unsent records, which could otherwise follow writes of the new owners."""
         self._producer.purge()
 
     def _flush(self, overall: Deadline) -> None:

@@ -1,4 +1,4 @@
-"""Commits the tasks of a thread: all effects of records, and their offsets."""
+"""Commits the tasks of a thread: the results of records, and their offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 #: The interval of progress reports to the group while records in flight are drained.
 _PROGRESS_INTERVAL_MS: Final = 1_000
-#: The interval if several tasks are drained in turn.
+#: The time slice of each task if several tasks are drained in turn.
 _DRAIN_SLICE_MS: Final = 20
 #: The time slice of a flush between checks for queries, and the maximum number of slices.
 _FLUSH_SLICE_MS: Final = 2
@@ -79,7 +79,7 @@ class ProcessingGuarantee(Protocol):
     ) -> None:
         """Wait for the response of `publish_async`; commit again after a timeout.
 
-        Raises the errors of `publish`.
+        Raises the same errors as `publish`.
         """
 
     def await_delivery(self, overall: Deadline) -> None:
@@ -92,14 +92,15 @@ class ProcessingGuarantee(Protocol):
 class DrainTimeouts(NamedTuple):
     """The timeouts for draining tasks; all in milliseconds."""
 
-    #: For all taken records, including those whose calls have not started.
+    #: The timeout for all taken records, including those whose calls have not started.
     drain_ms: int
-    #: After that, for running calls, while no more are started; None for no limit.
+    #: The additional timeout for running calls, during which no more calls start; None for no
+    #: limit.
     running_ms: int | None
 
 
-#: The timeouts of an application: a part of the group's rebalance timeout, and at most half of the
-#: time that a worker gets when its machine shuts down.
+#: The timeouts of an application without subscriptions. Five seconds is a fraction of the group's
+#: rebalance timeout, and at most half of the time that a worker gets when its machine shuts down.
 DEFAULT_TIMEOUTS: Final = DrainTimeouts(5_000, 0)
 
 
@@ -115,7 +116,10 @@ class DrainSettings(Protocol):
 
 
 class TasksInFlightError(Exception):
-    """A commit must wait for records in flight; until then, the tasks take no records."""
+    """A commit must wait for records in flight.
+
+    Until then, the tasks take no records.
+    """
 
     def __init__(self, tasks: Collection[StreamTask]) -> None:
         names = ", ".join(str(task.task_id) for task in tasks)
@@ -146,7 +150,8 @@ class TaskCommitter:
 
     Args:
         on_wait: called repeatedly while records in flight are drained.
-        max_wait_ms: how long the group waits for a member that releases tasks; None for no limit.
+        max_wait_ms: the maximum time for draining tasks that move to other members; None for no
+            limit. The group waits only a limited time for a member that releases tasks.
         latency: records the duration of commits, in milliseconds.
     """
 
@@ -166,8 +171,8 @@ class TaskCommitter:
         self._max_drain_ms = max_wait_ms
         self._latency = latency
         self._pending: _PendingCommit | None = None
-        #: The timeouts for draining tasks that move to other members, and all tasks when the thread
-        #: closes.
+        #: The timeouts for draining tasks that move to other members, and for draining all tasks
+        #: when the thread closes.
         self.revocation_timeouts = DEFAULT_TIMEOUTS
         self.closing_timeouts = DEFAULT_TIMEOUTS
         #: The number of successful commits.
@@ -179,7 +184,7 @@ class TaskCommitter:
 
     @property
     def has_pending_work(self) -> bool:
-        """Whether records were sent that only a commit makes visible, or a commit is pending."""
+        """Whether a commit is pending or would make sent records visible."""
         return self._guarantee.in_transaction or self._pending is not None
 
     def is_ready(self) -> bool:
@@ -193,9 +198,9 @@ class TaskCommitter:
     def drain(self, tasks: Collection[StreamTask]) -> None:
         """Wait until tasks to be released have finished all taken records.
 
-        This precedes their last commit on this thread. After a timeout, they start no more calls,
-        and the next owners repeat unfinished records. Raises StreamsError if user code fails, like
-        the other methods that drain.
+        Call this method before the last commit of the tasks on this thread. After a timeout, the
+        tasks start no more calls, and their next owners process unfinished records again. Like the
+        other methods that drain tasks, raises StreamsError if user code fails.
         """
         self._drain(tasks, self.revocation_timeouts, self._max_drain_ms)
 
@@ -209,7 +214,7 @@ class TaskCommitter:
         )
 
     def wait_for_in_flight(self, tasks: Collection[StreamTask]) -> None:
-        """Wait for the records in flight of tasks that remain, with the timeout of `drain`."""
+        """Wait for the records in flight of remaining tasks, with the timeout of `drain`."""
         self._wait_for_tasks(tasks, Deadline(self._clock, self.revocation_timeouts.drain_ms))
 
     def _drain(
@@ -235,7 +240,7 @@ class TaskCommitter:
     def _wait_for_tasks(
         self, tasks: Collection[StreamTask], deadline: Deadline, overall: Deadline | None = None
     ) -> list[StreamTask]:
-        """Wait for tasks, which finish concurrently; return those that did not finish in time."""
+        """Wait for tasks, which finish concurrently; return the tasks that timed out."""
         left, aborted = list(tasks), []
         max_ms = _PROGRESS_INTERVAL_MS
         while left:
@@ -268,12 +273,12 @@ class TaskCommitter:
 
         Args:
             within_ms: the total time including retries; None for no limit.
-            meanwhile: called between steps; returns whether to call it also during the flush, which
-                takes most of the time.
+            meanwhile: called between steps; returns whether it should also be called during the
+                flush, which takes most of the time.
             asynchronous: whether tasks continue before the group responds, if the guarantee allows
                 that; then call `finish_pending` regularly. At a steady rate of records, waiting for
-                the response is the longest part of a commit: 2 to 3 ms, in which no records would
-                be taken.
+                the response is the longest part of a commit: 2 to 3 ms, during which no records
+                would be taken.
 
         Raises:
             RebalanceInProgressError: the group accepts no commits now; retry after the rebalance.
@@ -308,7 +313,7 @@ class TaskCommitter:
     def finish_pending(self) -> None:
         """Finish the pending commit if the group's response has arrived.
 
-        Raises the errors of `commit`; after an error, the work must be committed again.
+        Raises the same errors as `commit`; after an error, the work must be committed again.
         """
         if self._pending is not None and self._pending.response.is_done:
             self._await_pending(Deadline(self._clock, None))
@@ -317,7 +322,7 @@ class TaskCommitter:
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        # The other tasks were closed and perhaps reopened.
+        # All other tasks of the commit have been closed since then, and perhaps reopened.
         running = [
             task
             for task in pending.tasks
@@ -334,7 +339,7 @@ class TaskCommitter:
     def _flush_tasks(
         self, tasks: Collection[StreamTask], overall: Deadline, meanwhile: Callable[[], bool]
     ) -> tuple[list[StreamTask], dict[TopicPartition, CommitOffset]]:
-        """Flush the tasks that need a commit into the producer; return them and their offsets."""
+        """Flush the caches of tasks that need a commit; return the tasks and offsets."""
         to_commit = [task for task in tasks if task.commit_needed]
         if not to_commit and not self.has_pending_work:
             return [], {}
@@ -348,8 +353,8 @@ class TaskCommitter:
             meanwhile()
         self._flush_in_slices(meanwhile)
         self._await_deliveries([task for task in to_commit if task.awaits_delivery], overall)
-        # Determine the offsets before publishing: a record that finishes later may have sent
-        # unacknowledged records.
+        # Determine the offsets before publishing: the outputs of a record that finishes later may
+        # not be acknowledged yet.
         offsets: dict[TopicPartition, CommitOffset] = {}
         for task in to_commit:
             offsets.update(task.offsets_to_commit())
@@ -367,7 +372,7 @@ class TaskCommitter:
         acked: Mapping[TopicPartition, int],
         meanwhile: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Write the stores of all tasks, after the offsets were committed."""
+        """Write the stores of all tasks after the offsets have been committed."""
         self.total += 1
         failed: StreamsError | None = None
         for task in tasks:
@@ -375,8 +380,8 @@ class TaskCommitter:
             try:
                 task.post_commit(offsets, acked)
             except StreamsError as error:
-                # The other tasks must still write their stores, as there will be no other commit
-                # for them.
+                # The other tasks must still write their stores, because their offsets are already
+                # committed.
                 failed = failed or error
         if failed is not None:
             raise failed
@@ -413,9 +418,9 @@ class TaskCommitter:
     ) -> None:
         """Wait until the sent records of tasks are in their topics.
 
-        The timeouts are those of a commit. If a task has logged changes since its last commit, a
-        restoration must not end before those records in the changelog. The pending commit is not
-        written to the stores of corrupted tasks, whose state is deleted.
+        The timeouts are those of a commit. If a task has written changes to its changelog since its
+        last commit, the end offset of a restoration must include those records. The pending commit
+        is not written to the stores of corrupted tasks, whose state is deleted.
 
         Raises:
             ProductionError: an output could not be written.
@@ -429,7 +434,10 @@ class TaskCommitter:
             self._guarantee.await_delivery(Deadline(self._clock, None))
 
     def discard_uncommitted(self) -> None:
-        """Discard sent records, which the next owners send again. All tasks must be closed."""
+        """Discard sent records, which the next owners send again.
+
+        All tasks must be closed.
+        """
         self._pending = None
         self._guarantee.discard_uncommitted()
 

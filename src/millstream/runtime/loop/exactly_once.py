@@ -1,4 +1,4 @@
-"""Exactly-once: outputs, changelogs and offsets of a thread's tasks are committed atomically."""
+"""Exactly-once: atomic commits of a thread's outputs, changelogs and offsets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class ExactlyOnce:
     predecessor left open.
 
     Args:
-        timeout_ms: how long requests may fail (`task.timeout.ms`).
+        timeout_ms: how long failed attempts to take over the transactional id are retried
+            (`task.timeout.ms`).
         transaction_timeout_ms: the time after which the broker aborts a transaction.
         on_delivered: called after the commit of a transaction.
     """
@@ -75,12 +76,13 @@ class ExactlyOnce:
         return self._producer.in_transaction
 
     def is_ready(self) -> bool:
-        """Return whether this thread owns the transactional id.
+        """Take over the transactional id if needed; return whether the thread owns it.
 
         Committed offsets and changelogs may only be read once the previous owner has no open
         transaction.
 
-        Failed attempts are retried with backoff, because no written records can be lost.
+        Failed attempts are retried with backoff. No written records can be lost meanwhile, because
+        tasks do not start before the takeover.
 
         Raises:
             BrokerUnavailableError: no response for the whole timeout.
@@ -97,7 +99,7 @@ class ExactlyOnce:
             self._init_retry.failed(error)
             return False
         except TaskMigratedError as error:
-            # The client cannot be used after a fatal error.
+            # The producer cannot be used after a fatal error.
             self._producer.purge()
             self._init_retry.failed(
                 StreamsError(f"Cannot take over the transactional id: {error.message}")
@@ -107,13 +109,13 @@ class ExactlyOnce:
         return True
 
     def publish(self, offsets: Mapping[TopicPartition, CommitOffset], overall: Deadline) -> None:
-        # After this timeout, the broker has aborted the transaction, regardless of its response.
+        # After this timeout, the broker has aborted the transaction, even if no response arrived.
         timeout_ms = overall.remaining_ms(self._transaction_timeout_ms)
         deadline = Deadline(self._clock, timeout_ms)
         try:
-            # Flush first: the offsets are only accepted as long as no other member owns the tasks.
-            # The next owner looks up the ends of the changelogs, which must include everything
-            # written here.
+            # Flush first. Sending the offsets verifies that no other member owns the tasks yet, and
+            # the next owner looks up the end offsets of the changelogs. These must include all
+            # records that this thread has written.
             self._in_steps(self._producer.flush, deadline)
             if offsets:
                 self._send_offsets(offsets, deadline)

@@ -28,10 +28,10 @@ class RecordDeletion(Protocol):
 
 
 class RepartitionPurge:
-    """Deletes committed records of repartition topics every `repartition.purge.interval.ms`.
+    """Deletes committed records of repartition topics at intervals.
 
-    It never waits: there is one request at a time, and a failed request is repeated after the
-    interval.
+    The interval is `repartition.purge.interval.ms`. The purge never waits: there is one request at
+    a time, and a failed request is repeated after the interval.
 
     Args:
         topics: the real names of the repartition topics.
@@ -96,7 +96,10 @@ class RepartitionPurge:
 
 
 class StateCleanup:
-    """Deletes directories of tasks that were unused for `state.cleanup.delay.ms`, at that interval.
+    """Deletes the state directories of tasks that have been unused for a while.
+
+    A directory is deleted if it has been unused for `state.cleanup.delay.ms`, which is also the
+    interval of the cleanup.
 
     An unused directory is kept for a while because its task may return. Much later, the directory
     would be harmful: by then, the changelog no longer contains the tombstones of keys that were

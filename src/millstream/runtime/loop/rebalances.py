@@ -1,4 +1,4 @@
-"""Applies the events of the group member to the thread's tasks, and rejoins the group."""
+"""Applies the group member's events to the thread's tasks, and rejoins the group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ _MAX_BACKOFF_MS = 10_000
 
 @dataclass(frozen=True)
 class RebalanceResult:
-    """The effect of a member event on the thread's tasks; lost tasks are not committed."""
+    """The effect of a member event on the thread's tasks.
+
+    Lost tasks are not committed.
+    """
 
     why: str
     revoked: bool = False
@@ -87,7 +90,10 @@ class RebalanceHandler:
 
     @property
     def blocks_processing(self) -> bool:
-        """Whether tasks must not send records, since a commit might outlast a transaction."""
+        """Whether tasks must not send records.
+
+        During a rebalance, a transaction could time out before its commit.
+        """
         return self._joining
 
     @property
@@ -107,13 +113,13 @@ class RebalanceHandler:
         return self._member.rounds
 
     def has_event(self, timeout_ms: int = 0) -> bool:
-        """Wait for an event; return whether `handle_next_event` has one."""
+        """Wait for an event; return whether `handle_next_event` has one to handle."""
         if self._next_event is None:
             self._next_event = self._member.next_event(timeout_ms)
         return self._next_event is not None
 
     def rejoin(self, why: str, after_ms: int = 0) -> None:
-        """Request a rebalance, unless the group starts one by itself.
+        """Request a rebalance, unless the group starts one in the meantime.
 
         Does not wait: after the delay, `handle_next_event` sends the request.
         """
@@ -149,7 +155,7 @@ class RebalanceHandler:
         self._member.request_rejoin(f"shutdown of the application requested: {why}")
 
     def close(self, *, leave_group: bool, for_good: bool = False) -> None:
-        """Leave the group. Static members only stop heartbeats, unless they leave for good."""
+        """Leave the group. Static members only stop heartbeats, unless `for_good`."""
         leave = leave_group and (for_good or not self._static)
         self._member.close(leave_group=leave, timeout_ms=_CLOSE_TIMEOUT_MS)
 
@@ -157,7 +163,7 @@ class RebalanceHandler:
         """Commit all finished work. The member must continue even if this fails."""
         self._joining = True
         try:
-            # Tasks that remain need not be drained.
+            # Tasks that remain do not need to be drained.
             self._commit_if_needed()
         finally:
             self._member.acknowledge(event)
@@ -170,7 +176,7 @@ class RebalanceHandler:
         try:
             self._committer.drain(revoked)
             committed = self._commit_if_needed(revoked)
-            # After a fencing error, all tasks are already closed.
+            # After a fencing error, all active tasks are already closed.
             left = [task.task_id for task in self._tasks.tasks_reading(event.partitions)]
             if committed:
                 self._tasks.suspend(left)
@@ -185,9 +191,10 @@ class RebalanceHandler:
         return RebalanceResult(f"tasks {names} move to other threads", revoked=True)
 
     def _commit_if_needed(self, tasks: Collection[StreamTask] | None = None) -> bool:
-        """Commit before these tasks (by default all) are released; return whether that succeeded.
+        """Commit before these tasks (by default all) are released.
 
-        Commits all tasks, including those that remain, because they share one producer.
+        Commits all tasks, including those that remain, because they share one producer. Returns
+        whether the commit succeeded.
         """
         committing = self._tasks.running
         if tasks is None:
@@ -236,7 +243,7 @@ class RebalanceHandler:
         )
         if self._committer.all_or_nothing:
             self.discard_work()
-            self.rejoin("its work could not be committed")
+            self.rejoin("the work of the thread could not be committed")
         return False
 
     def release_tasks(self, tasks: Collection[StreamTask], why: str) -> None:
@@ -288,7 +295,8 @@ class RebalanceHandler:
     def _request_due_rejoin(self) -> None:
         if self._rejoin is not None and self._rejoin.due.passed:
             rejoin, self._rejoin = self._rejoin, None
-            # The member ignores the request if there has been a rebalance since then.
+            # The member ignores the request if there has been a rebalance since the rejoin was
+            # scheduled.
             self._member.request_rejoin(rejoin.why, generation=rejoin.generation)
 
     def _request_follow_up(self) -> None:
@@ -297,8 +305,8 @@ class RebalanceHandler:
         due_ms, generation = self._follow_up
         if due_ms <= self._clock.now_ms():
             self._follow_up = None
-            # The member ignores this if there has been a rebalance since then: that was the
-            # follow-up.
+            # The member ignores the request if there has been another rebalance since the
+            # assignment: that rebalance was the follow-up.
             self._member.request_rejoin(
                 "the leader requested a follow-up rebalance", generation=generation
             )
@@ -335,4 +343,4 @@ class GroupRejoin:
             self._uncommitted.describe(),
         )
         self._rebalances.discard_work()
-        self._rebalances.rejoin("its work could not be committed", pause_ms)
+        self._rebalances.rejoin("the work of the thread could not be committed", pause_ms)

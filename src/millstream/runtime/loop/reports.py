@@ -1,4 +1,4 @@
-"""Reports of a stream thread to the driver and summaries in its log."""
+"""Sends the reports of a stream thread to the driver, and logs summaries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from millstream.runtime.thread_control import Control, TasksChanged, ThreadMetri
 
 logger = logging.getLogger(__name__)
 
-#: The part of the thread's time that metrics reports may take, as a divisor: threads with thousands
-#: of metrics report less often.
+#: Metrics reports may take the thread's time divided by this number, so threads with thousands of
+#: metrics report less often.
 _REPORT_TIME_DIVISOR: Final = 200
 
 
@@ -47,7 +47,7 @@ class ThreadReporter:
         self._next_ms = self._last_summary_ms + self._settings.report_interval_ms
 
     def report_if_due(self, tasks: TaskManager, processed: int, commits: int) -> None:
-        """Send reports and log summaries that are due; report the tasks if they have changed."""
+        """Send due reports and log due summaries; report the tasks if they have changed."""
         if tasks.changes != self._reported_changes:
             self.report_tasks(tasks)
         now_ms = self._clock.monotonic_ms()

@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 #: How long running tasks wait for records while other tasks restore, and while queries arrive.
 _RESTORE_WAIT_MS, _QUERY_WAIT_MS = 10, 2
-#: How restoring and processing share the thread: the time of each per round.
+#: The time per round for restoring and for processing while both share the thread.
 _RESTORE_MS, _PROCESS_WHILE_RESTORING_MS = 100, 100
 #: The number of checks before a batch exceeds its time budget.
 _CHECKS_PER_BUDGET = 5
@@ -72,9 +72,10 @@ _DEFECT = " This is probably a bug in Millstream; see the log of the thread for 
 class StreamThread:
     """Owns tasks and runs the processing loop: poll, process, commit.
 
-    A stream thread runs in its own process, as a Spark task, and owns all its clients. Everything
-    happens on the calling thread, except for the group member, which has its own thread. The waker
-    interrupts the loop's waits for commands, member events and other urgent events.
+    A stream thread runs in its own process, as a Spark task, and owns all its Kafka clients. All
+    work happens on the thread that calls `run`, except for that of the group member, which has its
+    own thread. The waker interrupts the loop's waits for commands, member events and other urgent
+    events.
     """
 
     def __init__(
@@ -126,7 +127,8 @@ class StreamThread:
         )
         self._stopping = self._paused = False
         self._stop_reason = "close requested"
-        # After such a request, nothing more is processed, including the record that caused it.
+        # After a shutdown request, no more records are processed, not even the record that caused
+        # the request.
         self._shutdown_requested = False
         self._last_commit_ms = 0
         # Tasks request commits while they process, so only tasks that have processed are checked.
@@ -171,11 +173,11 @@ class StreamThread:
 
     @property
     def overdue_ms(self) -> int:
-        """How long records have been processed without a commit, if that is too long; else 0."""
+        """How long work has been uncommitted, if its commit is overdue; else 0."""
         return self._uncommitted.overdue_ms(self._settings.commit_interval_ms)
 
     def run(self) -> ThreadOutcome:
-        """Run until the thread fails or closes on request, then close everything that it owns."""
+        """Run until the thread fails or is closed, then close everything that it owns."""
         error: StreamsError | None = None
         self._last_commit_ms = self._clock.monotonic_ms()
         self._reporter.begin()
@@ -223,7 +225,10 @@ class StreamThread:
             self._rebalances.rejoin("rebuilding the state of a task")
 
     def _rebuild_global_stores(self, error: TaskCorruptedError) -> None:
-        """Delete the global stores and read their topics again, before any task continues."""
+        """Delete the global stores and read their topics again.
+
+        This happens before any task continues.
+        """
         logger.warning("rebuilding the global stores: %s", error)
         if self._tasks.running:
             # The tasks use the stores.
@@ -247,7 +252,7 @@ class StreamThread:
         else:
             self._fetch()
             # After the poll: global records written some time before a polled record must be
-            # visible when it is processed.
+            # visible when the polled record is processed.
             self._global_stores.step(
                 _RESTORE_WAIT_MS if self._tasks.is_restoring else self._settings.poll_ms
             )
@@ -328,7 +333,10 @@ class StreamThread:
         return max(0, min(max_wait_ms, due_ms - self._clock.monotonic_ms()))
 
     def _process(self) -> None:
-        """Process batches of tasks in turn until no records are left or another action is due."""
+        """Process batches of tasks in turn.
+
+        Returns when records run out or another action is due.
+        """
         settings = self._settings
         if self._rebalances.blocks_processing:
             return
@@ -364,7 +372,8 @@ class StreamThread:
             return False
         self._waker.clear()
         self._handle_commands()
-        # With a pending event, a task that is active here may already be active elsewhere.
+        # While a member event is pending, a task that is active here may already be active
+        # elsewhere.
         if not self._rebalances.has_event():
             self._answer_queries()
         return self._stopping or self._paused or self._shutdown_requested
@@ -402,7 +411,7 @@ class StreamThread:
             self._commit_requested = True
         except RebalanceInProgressError as error:
             logger.debug("commit postponed: %s", error)
-            # The flush before the commit has made tasks process records.
+            # The flush made tasks process records, so tasks may have requested commits.
             self._check_commit_requests()
 
     def _handle_rebalances(self) -> None:
@@ -450,7 +459,7 @@ class StreamThread:
                     # Tasks that exceed a smaller share take no records before a commit.
                     self._check_commit_requests()
                     logger.info(
-                        "new memory limits: %d bytes of record caches, %d of uncommitted writes",
+                        "new memory limits: %d bytes for record caches, %d for uncommitted writes",
                         *share,
                     )
                 case ChangeProperties(given):

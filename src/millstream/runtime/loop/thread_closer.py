@@ -1,4 +1,4 @@
-"""Orderly shutdown of a stream thread, including the shutdown request after a failure."""
+"""Orderly shutdown of a stream thread, and the shutdown request after a failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 #: How long the final commit is retried while the group rebalances, and the pause between attempts.
 _FINAL_COMMIT_MS = 5_000
 _FINAL_COMMIT_PAUSE_MS = 50
-#: The total timeout when the driver is lost, since the driver kills an unreachable thread.
+#: The total timeout of the final commit when the driver is lost. It is limited because the driver
+#: kills an unreachable thread.
 _LOST_COMMIT_MS = 30_000
 
 #: The timeout for the driver's decision after a failure, which may call a user's handler.
@@ -33,10 +34,10 @@ _PAUSE_MS: Final = 20
 
 
 class ShutdownRequester:
-    """Waits for the driver's decision after a failure, and sends a shutdown request if required.
+    """Awaits the driver's decision after a failure; requests a shutdown if needed.
 
-    The thread stays in the group until then. If it left first, its tasks would move to other
-    instances, together with the record that caused the failure.
+    The thread stays in the group in the meantime. If the thread left first, its tasks would move to
+    other instances, together with the record that caused the failure.
     """
 
     def __init__(self, control: Control, rebalances: RebalanceHandler, clock: Clock) -> None:
@@ -45,7 +46,7 @@ class ShutdownRequester:
         self._clock = clock
 
     def run(self) -> None:
-        """Wait for the decision and act on it. All processing of the thread must have stopped."""
+        """Wait for the decision and act on it. The thread must have stopped processing."""
         why = self._shutdown_reason()
         if why is None:
             return
@@ -81,7 +82,7 @@ class ShutdownRequester:
 
 
 class ThreadCloser:
-    """Makes the final commit, leaves the group, and closes everything that the thread owns.
+    """Makes the final commit, leaves the group, and closes all parts of the thread.
 
     The functions `others` are called after leaving the group.
     """
@@ -166,7 +167,7 @@ class ThreadCloser:
         return True, None
 
     def _final_commit(self) -> dict[TopicPartition, CommitOffset]:
-        """Commit before closing, even during a rebalance, since other instances may close, too.
+        """Commit before closing, even during a rebalance: other instances may close, too.
 
         Raises TasksInFlightError if tasks could not be drained and the commit requires all of them.
         """

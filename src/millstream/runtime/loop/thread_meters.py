@@ -41,8 +41,8 @@ class InputLag(NamedTuple):
 class ThreadMeters:
     """The sensors of a stream thread, and the metrics of everything that it owns.
 
-    Follows Kafka Streams' `ThreadMetrics`. Updated once per batch, poll or commit. Must be read on
-    the thread's loop. Durations are in milliseconds.
+    Follows Kafka Streams' `ThreadMetrics`. The sensors are updated once per batch, poll or commit,
+    and must be read on the thread's loop. Durations are in milliseconds.
     """
 
     def __init__(self, name: str, clock: Clock, recording: RecordingSettings | None = None) -> None:
@@ -187,14 +187,14 @@ class ConsumerPositions(Protocol):
         """Return the offset of the next record to be returned."""
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
-        """Return the end of the partition as of the last fetch."""
+        """Return the end of the partition at the time of the last fetch."""
 
 
 def input_lags(consumer: ConsumerPositions, tasks: Iterable[StreamTask]) -> list[InputLag]:
-    """Return the number of unprocessed records of each partition, buffered records included.
+    """Return the number of unprocessed records per partition.
 
-    Partitions that were not fetched yet are left out. Offsets of compacted records and transaction
-    markers count as records, as in Kafka's own lag.
+    Buffered records are included. Partitions that have not been fetched yet are omitted. Offsets of
+    compacted records and transaction markers count as records, as in Kafka's own lag.
     """
     lags = []
     for task in tasks:

@@ -7,13 +7,13 @@ from typing import Final
 
 #: The minimum interval between metrics reports of a thread.
 _REPORT_MS: Final = 500
-#: The driver's time for one report. This limits the threads of an application to 500 reports per
-#: second in total, which take a part of one CPU of the driver.
+#: The driver's time budget for one report. It limits the threads of an application to 500 reports
+#: per second in total, which take a fraction of one of the driver's CPUs.
 _REPORT_COST_MS: Final = 2
 
 
 def report_interval_ms(threads: int) -> int:
-    """Return the interval between the metrics reports of each of an application's stream threads.
+    """Return the metrics report interval of each thread, for this number of threads.
 
     Example:
         >>> report_interval_ms(4), report_interval_ms(1_000)

@@ -62,7 +62,7 @@ class UncommittedWork:
         self._attempt_ms = self._batch_ms = None
 
     def describe(self) -> str:
-        """Describe the duration and the limit of the uncommitted work; empty without such work.
+        """Describe the duration and limit of uncommitted work; empty if there is none.
 
         The text follows a message in a log line. A failed batch counts from its start.
         """
@@ -81,7 +81,7 @@ class UncommittedWork:
         return 0 if since_ms is None else self._clock.monotonic_ms() - since_ms
 
     def overdue_ms(self, commit_interval_ms: int) -> int:
-        """Return `uncommitted_ms` if that is too long; else 0."""
+        """Return `uncommitted_ms` if a commit is overdue; else 0."""
         due_ms, waits_ms = self._due_ms(commit_interval_ms), self.uncommitted_ms
         is_at_work = self._clock.monotonic_ms() - self._last_batch_ms <= due_ms
         return waits_ms if waits_ms > due_ms and is_at_work else 0

@@ -20,7 +20,9 @@ _CHECKS_PER_LIMIT: Final = 10
 
 
 class Watchdog:
-    """A thread that monitors the stream thread. Must be entered on the monitored thread.
+    """A thread that monitors the stream thread.
+
+    The context must be entered on the monitored thread.
 
     The stream thread only counts its rounds. If a C extension holds the interpreter lock forever,
     the watchdog stops as well: the driver then receives no more messages and kills the process.
@@ -73,7 +75,7 @@ class Watchdog:
         self._thread.join()
 
     def check_loop(self) -> None:
-        """Report a stall if the loop has made no progress for too long, or its end."""
+        """Report a stall of the loop that lasts too long, and the end of the stall."""
         now_ms, rounds = self._clock.monotonic_ms(), self._rounds()
         if rounds != self._last_rounds:
             self._last_rounds, self._since_ms = rounds, now_ms
@@ -90,7 +92,10 @@ class Watchdog:
             self._report(LoopStalled(stall_of(frame, silent_ms, self._skip)))
 
     def check_commits(self) -> None:
-        """Report overdue commits, again each time the delay has doubled, and the next commit."""
+        """Report overdue commits, and the commit that ends the delay.
+
+        Overdue commits are reported again each time the delay has doubled.
+        """
         overdue_ms, before_ms = self._uncommitted_ms(), self._reported_uncommitted_ms
         if overdue_ms >= max(1, 2 * before_ms):
             self._reported_uncommitted_ms = overdue_ms

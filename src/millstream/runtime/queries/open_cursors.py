@@ -17,7 +17,7 @@ from millstream.state.storage.bytes_store import ByteItems
 IDLE_TIMEOUT_MS: Final = 30_000
 #: The maximum number of open cursors of a thread. Each holds a snapshot of its store.
 MAX_CURSORS: Final = 200
-#: How long a cursor must be idle to be evicted by a new one.
+#: How long a cursor must be idle before a new one may evict it.
 EVICTABLE_AFTER_MS: Final = 15_000
 #: The time limit of a page, since the thread does nothing else during that time.
 PAGE_TIME_MS: Final = 5
@@ -48,8 +48,9 @@ class _FinishedCursor:
 class OpenCursors:
     """Cursors for the rest of results that are longer than one page. Not thread-safe.
 
-    A cursor reads the store as of the query: RocksDB keeps a snapshot, and uncommitted writes in
-    memory and in-memory stores are copied. The size of a page is in bytes of keys and values.
+    A cursor reads the store as it was at the time of the query: RocksDB keeps a snapshot, and
+    uncommitted writes in memory and in-memory stores are copied. The size of a page is in bytes of
+    keys and values.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -91,10 +92,10 @@ class OpenCursors:
         return page, name
 
     def next_page(self, name: str, number: int, page_bytes: int) -> NextPage:
-        """Return the next page; the last page may be requested again.
+        """Return the next page; the latest page may be requested again.
 
-        The page after that of `begin` has the number 1. A size of 0 returns an empty page and only
-        keeps the cursor open.
+        Page 1 is the page after the one that `begin` returned. A size of 0 returns an empty page
+        and only keeps the cursor open.
 
         Raises:
             StateStoreMigratedError: the cursor is unknown, or the page is neither the latest
@@ -179,9 +180,9 @@ class OpenCursors:
             )
         if copy and self._copied >= MAX_COPIED_PAIRS:
             raise StateStoreNotAvailableError(
-                f"The open iterators of this stream thread hold {self._copied} copied pairs of "
-                "stores in memory. Repeat the query in a moment, and close iterators that are not "
-                "read to the end."
+                f"The open iterators of this stream thread hold {self._copied} pairs that were "
+                "copied from in-memory stores. Repeat the query in a moment, and close iterators "
+                "that are not read to the end."
             )
 
     def _page(

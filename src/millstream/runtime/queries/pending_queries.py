@@ -25,10 +25,10 @@ _MIN_RECORDS: Final = 100
 
 
 class BatchLimiter:
-    """Reduces the batch size while queries arrive, since they are answered between batches.
+    """Reduces the batch size while queries arrive.
 
-    A batch of several thousand records takes tens of milliseconds. Batches of 5 ms reduce the
-    throughput by a few percent.
+    Queries are answered between batches. A batch of several thousand records takes tens of
+    milliseconds. Batches of 5 ms reduce the throughput by a few percent.
     """
 
     def __init__(self, max_records: int, clock: Clock) -> None:
@@ -67,11 +67,14 @@ class _PendingQuery(NamedTuple):
 
 
 class PendingQueries:
-    """Answers queries in the order of their arrival, a few at a time. Not thread-safe.
+    """Answers queries in the order of their arrival, a few at a time.
 
-    In Kafka Streams, a query runs on its caller's thread. Here, it runs on the stream thread, so
-    many callers must not block processing. Timed-out queries are dropped; otherwise, after a long
-    pause, the thread would answer all of them and keep cursors open for their results.
+    Not thread-safe.
+
+    In Kafka Streams, a query runs on its caller's thread. Here, queries run on the stream thread,
+    so a large number of callers must not block processing. Timed-out queries are dropped;
+    otherwise, after a long pause, the thread would answer all of them and keep cursors open for
+    their results.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class PendingQueries:
         self._clock = clock
         self._batch_limiter = batch_limiter
         self._pending: deque[_PendingQuery] = deque()
-        #: Other commands that arrived while receiving queries.
+        #: Other commands that were received along with queries.
         self._other_commands: list[ReceivedCommand] = []
 
     @property
@@ -121,7 +124,7 @@ class PendingQueries:
         self._pending.append(_PendingQuery(received, request, arrived_ms + request.timeout_ms))
 
     def end(self, thread: str) -> None:
-        """Reject pending and future queries, because closing the thread may take long."""
+        """Reject pending and future queries, because closing may take a long time."""
         error = ThreadUnavailableError(
             f"Stream thread {thread} is closing and accepts no more queries. Repeat the query in a "
             "moment, when other threads have its tasks."

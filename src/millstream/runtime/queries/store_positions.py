@@ -21,13 +21,13 @@ from millstream.topology.physical.subtopology import SubTopology
 
 @dataclass(frozen=True)
 class Upstream:
-    """The upstream of a store in its sub-topology.
+    """The part of a sub-topology that is upstream of a store.
 
     Args:
         topics: the real names of the topics whose records reach the store, except for topics that
             match patterns.
         has_concurrent_operator: whether an upstream operator is concurrent, so that only committed
-            records have certainly reached the store.
+            records are certain to have reached the store.
         holds_back_records: whether an upstream node holds back records beyond the next commit, so
             that even committed records may not have reached the store.
         read_by_name: topics that match a pattern but are read by name by another source of the
@@ -55,7 +55,7 @@ NO_UPSTREAM: Final = Upstream(frozenset(), (), frozenset(), is_logged=True)
 def upstream_of_stores(
     subtopologies: Sequence[SubTopology], application_id: str
 ) -> dict[int, dict[str, Upstream]]:
-    """Return the upstream of each store, by sub-topology."""
+    """Return the upstream of each store, by sub-topology id and store name."""
     by_name = frozenset(
         part.decorate(topic, application_id)
         for part in subtopologies
@@ -74,14 +74,17 @@ def store_position(
 ) -> Position:
     """Return the input position that a store of a task reflects.
 
-    With `skip_cache`, the store's own cache is ignored. All finished records of a running task are
-    in its stores or their caches. Stores downstream of a cache receive them when a commit flushes
-    the cache, so they reflect the committed position. Nodes that hold back records forward them
-    even later; the position is unknown for stores downstream of such nodes, and for stores that
-    follow their changelog.
+    With `skip_cache`, the query ignores the store's own cache, so the position does not include
+    changes that are only in this cache.
 
-    Kafka Streams records the position with each put. Here, records that changed nothing in the
-    store count as well.
+    The results of a finished record are in the task's stores or in the caches of these stores. A
+    store downstream of a cache receives the cached results when a commit flushes the cache, so the
+    store reflects the committed offsets. Nodes that hold back records may forward them even later.
+    The position is therefore unknown for stores downstream of such nodes. It is also unknown for
+    stores of tasks that are not running, because these stores follow their changelogs.
+
+    Kafka Streams records the position with each put. Millstream derives the position from the
+    task's offsets, so records that did not change the store count as well.
     """
     if task.state is not TaskState.RUNNING or upstream.holds_back_records:
         return Position()
@@ -136,7 +139,7 @@ def _matches(patterns: Iterable[re.Pattern[str]], topic: str) -> bool:
 
 
 def _holds_back(operation: Operation) -> bool:
-    """Return whether an operation may forward records after the commit of their offsets."""
+    """Return whether records may be forwarded after the commit of their offsets."""
     match operation:
         case TableSuppress():
             return True

@@ -63,7 +63,7 @@ class StoreQueries:
 
     def answer(self, request: StoreRequest[Any]) -> Any:
         """Return the reply to a request, or the error."""
-        # Storage errors of a query must only affect its caller. This takes 0.15 us per task.
+        # Storage errors of a query must affect only its caller. This check takes 0.15 us per task.
         failures = [task.stores.failures for task in self._tasks()]
         unfailed = [each for each in failures if each.first is None]
         try:

@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 
 #: The minimum timeout of the first connection, even without retries.
 _MIN_CONNECT_TIMEOUT_MS = 5_000
-#: When the first warning about a missing broker is logged.
+#: The wait before the first warning about an unavailable broker.
 _FIRST_WARNING_MS = 2_000
-#: Appended to the first warning.
-_ADVICE = ". Is bootstrap_servers right? `millstream broker` starts one on this machine"
+#: The advice that is appended to the first warning.
+_ADVICE = ". Is bootstrap_servers right? `millstream broker` starts a broker on this machine"
 #: How often brokers are probed for another security protocol.
 _PROBE_INTERVAL_MS = 2_000
 #: How long to wait for a missing topic, which may just have been created.
@@ -53,7 +53,10 @@ _REQUEST_TIMEOUT_MS = 2_000
 
 
 class ClusterChecks:
-    """Checks an application's requirements. Calls `is_cancelled` twice a second."""
+    """Checks that the cluster meets an application's requirements.
+
+    While the checks wait for a broker, they call `is_cancelled` about twice a second.
+    """
 
     def __init__(
         self,
@@ -184,8 +187,8 @@ class ClusterChecks:
         )
         if deleted:
             logger.warning(
-                "%s reads %s as %s, but Kafka deletes old records there (cleanup.policy=delete): "
-                "rows that are not updated within the retention are missing on instances that "
+                "%s reads %s as %s, but cleanup.policy=delete makes Kafka delete old records: rows "
+                "that are not updated within the retention time are missing on instances that "
                 "start later or lose their state. Set cleanup.policy=compact, for example "
                 "with kafka-configs.sh --bootstrap-server %s --alter --topic %s --add-config "
                 "cleanup.policy=compact",
@@ -234,7 +237,10 @@ def describe_start_offsets(
 
 
 def _quiet_settings(config: StreamsConfig) -> dict[str, Any]:
-    """Return the settings of a client that leaves reporting connection errors to the checks."""
+    """Return the admin client's settings, without its own log of connection errors.
+
+    The checks report these errors.
+    """
     settings = librdkafka_settings(config, "admin", f"{config.application_id}-admin")
     if not logger.isEnabledFor(logging.DEBUG):
         settings["log_level"] = 0
@@ -266,9 +272,11 @@ class _BrokerWait:
         )
 
     def continue_waiting(self, reason: str) -> None:
-        """Record that there is no response yet.
+        """Log a warning if one is due, or raise an error that ends the wait.
 
-        Raises BrokerUnavailableError if the brokers use another security protocol.
+        Raises:
+            BrokerUnavailableError: the brokers use another security protocol.
+            _CheckCancelledError: the start was canceled.
         """
         if self._is_cancelled():
             raise _CheckCancelledError

@@ -1,4 +1,4 @@
-"""Checks of the topology, its serdes and the settings before an application starts."""
+"""Checks of the topology, its serdes and the settings before startup."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ def check_build_settings(topology: Topology, config: StreamsConfig) -> None:
 
 
 def _check_dead_letters(topology: Topology, config: StreamsConfig) -> None:
-    """Follows Kafka Streams (KIP-1034): a failed record would fail again, endlessly."""
+    """Check that no source reads the dead-letter topic.
+
+    Follows Kafka Streams (KIP-1034). A failed record would fail again, endlessly.
+    """
     letters = config.errors_dead_letter_queue_topic_name
     for node in topology.nodes.values():
         if letters is not None and isinstance(node, SourceNode) and node.reads(letters):
@@ -87,8 +90,8 @@ def _check_histories(topology: Topology, config: StreamsConfig) -> None:
         if history.then is not None and config.max_task_idle_ms < 0:
             raise ConfigError(
                 f"max_task_idle_ms is {config.max_task_idle_ms}, so tasks would not wait for "
-                f"the history {history.name!r} before they read {history.then!r}. Set it to 0 or "
-                "more.",
+                f"the history {history.name!r} before they read {history.then!r}. Set "
+                "max_task_idle_ms to 0 or more.",
                 declared_at=history.declared_at or None,
             )
 
@@ -135,9 +138,9 @@ def required_serde(
     if found is None:
         where = f" The node was declared at {node.declared_at}." if node.declared_at else ""
         raise ConfigError(
-            f"There is no {what} serde: none is given where the records are read, written or "
-            f"repartitioned, and default_{what}_serde is not set. Pass {what}=... there (for "
-            f"example {what}=millstream.serdes.STRING), or set the default.{where}",
+            f"There is no {what} serde: none was passed where the records are read, written or "
+            f"repartitioned, and default_{what}_serde is not set. Pass {what}=... to that "
+            f"operation (for example {what}=millstream.serdes.STRING), or set the default.{where}",
             node=node.name,
             topic=_topic(node),
         )

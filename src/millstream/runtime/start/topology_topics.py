@@ -1,4 +1,7 @@
-"""The topics of a topology under their real names, for the assignor and the clients."""
+"""The topics of a topology under their real names.
+
+The assignor and the clients use them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from millstream.topology.physical.topology import Topology
 
 
 def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics:
-    """Return the topics for the assignor: by sub-topology, with co-partitioned groups."""
+    """Return the assignor's topics by sub-topology, with co-partitioned groups."""
     parts = topology._subtopologies()
     names = {
         topic: part.decorate(topic, config.application_id)
@@ -52,7 +55,7 @@ def topology_topics(topology: Topology, config: StreamsConfig) -> TopologyTopics
 
 
 def has_tasks(topology: Topology) -> bool:
-    """Return whether the topology has tasks, i.e. reads topics that are not global."""
+    """Return whether the topology has tasks, that is, reads non-global topics."""
     return bool(topology._subtopologies())
 
 
@@ -74,7 +77,7 @@ def changelog_settings(builder: StoreBuilder, config: StreamsConfig) -> dict[str
 def subscription(
     topology: Topology, config: StreamsConfig
 ) -> tuple[list[str] | None, re.Pattern[str] | None]:
-    """Return the subscription of the group member: topics, or one pattern for all of them."""
+    """Return the group member's subscription: topics, or one pattern for all."""
     parts = topology._subtopologies()
     topics = sorted(
         {
@@ -94,7 +97,8 @@ def subscription(
 def reset_policy(topology: Topology, config: StreamsConfig) -> Callable[[str], ResetPolicy]:
     """Return a function from topics to their offset reset policies.
 
-    Repartition topics are read from their beginning, because their records were never processed.
+    Repartition topics are read from their beginning, because none of their records has been
+    processed if no offset is committed.
     """
     chosen = "auto.offset.reset" in config.client_settings("main_consumer")
     default = ResetPolicy(default_offset_reset(config), chosen)
@@ -148,7 +152,10 @@ def _group(part: SubTopology, config: StreamsConfig) -> TopicGroup:
 
 
 def _stage_group(stage: DataFrameStage, config: StreamsConfig) -> TopicGroup:
-    """Return the topics of a DataFrame function; outputs are partitioned like the input."""
+    """Return the topics of a DataFrame function.
+
+    Outputs are partitioned like the input.
+    """
     source, *sinks = (
         decorated(topic, config.application_id)
         for topic in (stage.input_topic, stage.output_topic)
@@ -164,7 +171,10 @@ def _stage_group(stage: DataFrameStage, config: StreamsConfig) -> TopicGroup:
 
 
 def _history_group(history: LakeHistory, config: StreamsConfig) -> TopicGroup:
-    """Return the topics of a history; its own is partitioned like the topic that follows."""
+    """Return the topics of a history.
+
+    The history's own topic is partitioned like the topic that is read after it.
+    """
     return TopicGroup(
         subtopology_id=-1,
         source_topics=() if history.then is None else (history.then,),

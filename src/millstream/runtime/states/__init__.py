@@ -1,1 +1,1 @@
-"""The states of threads and tasks (`thread_states`) and of the instance (`client_states`)."""
+"""The states of threads, tasks and application instances, and their transitions."""

@@ -1,4 +1,4 @@
-"""The state of an application instance, derived from the states of its stream threads."""
+"""The state of an application instance, derived from its stream threads."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _LIVE = frozenset({ClientState.REBALANCING, ClientState.RUNNING})
 
 
 class ClientStateTracker:
-    """Derives the state of an instance from its threads (Kafka Streams' `KafkaStreams.State`).
+    """Derives the state of an instance from its threads, as in Kafka Streams.
 
-    RUNNING if every live thread is RUNNING, else REBALANCING. Thread-safe.
+    A live instance (`KafkaStreams.State`) is RUNNING if all threads that are not closing are
+    RUNNING; otherwise, it is REBALANCING. Thread-safe.
 
     The thread that changes the state calls the listener, one call at a time and in the order of the
     changes, without holding the lock: other threads can read the state during the call.
@@ -78,11 +79,14 @@ class ClientStateTracker:
         self._listener = listener
 
     def set_recorder(self, recorder: TransitionRecorder) -> None:
-        """Call `recorder(new, old, why)` at each change, before the listener. Must not raise."""
+        """Call `recorder(new, old, why)` at each change, before the listener.
+
+        The recorder must not raise.
+        """
         self._recorder = recorder
 
     def try_transition(self, state: ClientState, why: str) -> bool:
-        """Change the state if the transition is allowed; return whether it was."""
+        """Change the state if the transition is allowed; return whether it was allowed."""
         with self._changed:
             if not self._machine.can_transition_to(state):
                 return False
@@ -105,7 +109,7 @@ class ClientStateTracker:
             self._tasks[name] = tasks
 
     def threads(self) -> dict[str, tuple[ThreadState, dict[str, OwnedTask]]]:
-        """Return the state and the tasks by id of each live thread, by name."""
+        """Return the state and the tasks (by id) of each live thread, by thread name."""
         with self._changed:
             return {
                 name: (state, dict(self._tasks.get(name, {})))
@@ -113,9 +117,9 @@ class ClientStateTracker:
             }
 
     def wait_for(self, wanted: frozenset[ClientState], timeout_s: float | None) -> bool:
-        """Wait for one of these states or a final one; return whether it is one of these.
+        """Wait for a wanted or a final state; return whether a wanted one was reached.
 
-        Also waits for pending calls to the listener, except within such a call.
+        Also waits for pending calls to the listener, unless the listener itself calls this method.
         """
         with self._changed:
             self._changed.wait_for(lambda: self.state in wanted or self.is_final, timeout_s)

@@ -1,4 +1,4 @@
-"""The states of threads, tasks and clients, and their transitions (as in Kafka Streams)."""
+"""Thread, task and instance states, with the transitions of Kafka Streams."""
 
 from __future__ import annotations
 

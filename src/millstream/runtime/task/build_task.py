@@ -96,7 +96,7 @@ class TaskServices:
     budget: CacheBudget
     uncommitted: UncommittedBudget = field(default_factory=UncommittedBudget)
     storages: Storages | None = None
-    #: Whether the order of outputs matters even across topics. It does if outputs are read back
+    #: Whether the order of outputs matters even across topics. It matters if outputs are read back
     #: immediately, as in the test driver.
     order_across_topics: bool = False
     global_stores: GlobalStoreAccess | None = None
@@ -121,7 +121,7 @@ def build_task(
 ) -> StreamTask:
     """Create a task without opening its stores.
 
-    The partitions have full topic names.
+    The topic names in `partitions` are the full names.
 
     Raises:
         ConfigError: a serde is missing and has no default.
@@ -185,7 +185,7 @@ class TaskBuilder:
         self.meters.watch(lambda: self.task.buffered, self._stores)
 
     def add_partition(self, partition: TopicPartition) -> None:
-        """Add an input partition of a new topic that matches a source pattern of the task."""
+        """Add an input partition of a new topic that matches a source pattern."""
         if partition in self.task.partitions:
             return
         self.task.partitions |= {partition}

@@ -1,4 +1,7 @@
-"""Output of tasks to Kafka: sinks and changelogs write through the thread's producer."""
+"""Output of tasks to Kafka.
+
+Sinks and changelogs write through the thread's producer.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ _DELIVERY_TIMEOUT_MS = 3_000
 
 
 class KafkaRecordCollector:
-    """Passes serialized records to the producer, in the order in which tasks send them.
+    """Passes serialized records to the producer in the order that tasks send them.
 
     Args:
         max_age_ms: how long a partition count is valid (`metadata.max.age.ms` of the producer).
-        timeout_ms: how long to wait for a topic's first partition count (`task.timeout.ms`).
+        timeout_ms: how long to wait for the first partition count of a topic (`task.timeout.ms`).
     """
 
     def __init__(
@@ -62,11 +65,16 @@ class KafkaRecordCollector:
         return found[topic]
 
     def await_deliveries(self) -> None:
-        """Wait briefly for the delivery of sent records, before a failure drops the rest."""
+        """Wait briefly for the delivery of sent records, before the thread fails.
+
+        A failure discards the records that are not delivered yet.
+        """
         try:
             self._producer.flush(_DELIVERY_TIMEOUT_MS)
         except StreamsError as error:
-            logger.warning("some records sent before a failure were not delivered: %s", error)
+            logger.warning(
+                "some records sent before a failure may not have been delivered: %s", error
+            )
 
     def _first_count(self, topic: str) -> Mapping[str, int]:
         return retry_until_available(

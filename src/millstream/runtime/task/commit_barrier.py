@@ -1,12 +1,11 @@
 """Conditions on records in flight at a commit.
 
 At-least-once allows outputs of uncommitted records. However, no record may be in flight downstream
-of a cache: the commit flushes the cache, which contains results of records that finished long
-before.
+of a cache: the commit flushes the cache, which contains results of records that finished long ago.
 
-Exactly-once allows no effects of records at or after the committed offset. If records go directly
-to the only concurrent operator and have no effects before it, emitting its results in offset order
-is enough. Otherwise, nothing may be in flight.
+Exactly-once allows no results of records at or after the committed offset. If records go directly
+to the only concurrent operator, and no results are written before that operator, it is enough to
+emit the operator's results in offset order. Otherwise, nothing may be in flight.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from millstream.topology.operations import streams
 from millstream.topology.operations.operation import ConcurrentOperation, Operation
 from millstream.topology.physical.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
-#: Operations that immediately emit at most one record per input record and have no transactional
-#: effects.
+#: Operations that immediately emit at most one record per input record and write nothing in the
+#: transaction themselves.
 _AT_MOST_ONE_RESULT: Final[tuple[type[Operation], ...]] = (
     streams.PassThrough,
     streams.NullKeyFilter,

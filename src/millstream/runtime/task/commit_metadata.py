@@ -1,4 +1,4 @@
-"""Metadata of committed offsets: partition time and processor metadata, as in Kafka Streams.
+"""Metadata of committed offsets: partition time and processor metadata.
 
 The format is Base64 of a version byte (2), the partition time (int64) and, if there is processor
 metadata, the number of entries (int32) followed by each entry as a length-prefixed UTF-8 key and an
@@ -57,7 +57,7 @@ class CommitMetadata:
 
     @classmethod
     def decode(cls, text: str | None) -> CommitMetadata:
-        """Parse committed metadata. Returns defaults if it is empty, invalid, or newer."""
+        """Parse committed metadata; return defaults for empty, invalid or newer metadata."""
         if not text:
             return cls()
         try:

@@ -66,7 +66,7 @@ def compile_operator(operation: Operation) -> Operator:
     raise TypeError(f"There is no operator for {operation!r}.")
 
 
-#: The fields of operations that hold user functions, which are called once per record.
+#: The fields of operations that contain user functions, which are called once per record.
 _USER_FUNCTIONS: Final = frozenset(
     {
         "action",
@@ -109,7 +109,7 @@ def with_interruptible_sink(node: SinkNode, calls: UserCalls) -> SinkNode:
     return replace(
         node,
         topic=topic if isinstance(topic, str) else calls.add(topic),
-        # The built-in partitioner is fast.
+        # The built-in partitioner is fast, so it does not need to be interruptible.
         partitioner=partitioner
         if isinstance(partitioner, WindowedKeyPartitioner | None)
         else calls.add(partitioner),

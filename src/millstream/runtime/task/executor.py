@@ -1,9 +1,9 @@
 """Processing of a batch by a sub-topology, one operator at a time.
 
-The results are those of Kafka Streams, which processes one record at a time, depth-first: each
-store receives the same operations in the same order, and each topic the same records in the same
-order. `steps` describes which nodes process single records, and `millstream.operators.record_batch`
-how paths that merge again are interleaved.
+The results are the same as in Kafka Streams, which processes one record at a time, depth-first:
+each store receives the same operations in the same order, and each topic receives the same records
+in the same order. `steps` describes which nodes process single records, and
+`millstream.operators.record_batch` describes how the records of merging paths are interleaved.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RuntimeNode:
         self.operator = operator
         self.inbox: list[Batch] = []
         self.output: _RuntimeNodeOutput
-        #: None disables measuring.
+        #: Measures the node; None disables measuring.
         self.meter: NodeMeter | None = None
 
     def take_inbox(self) -> Batch:
@@ -168,10 +168,11 @@ class Executor:
             self._buffered_sinks = sinks_sharing_topics(nodes)
         #: The user functions of all nodes.
         self.calls = UserCalls()
-        #: The running nodes. After `run`, `flush` and `punctuate`, the nodes that took longest.
+        #: The names of the running nodes; after `run`, `flush` and `punctuate`, the names of the
+        #: nodes that took longest.
         self.busiest = ""
         self._longest_ms = 0
-        #: Measures the busiest nodes.
+        #: The clock that determines the busiest nodes.
         self.clock: Clock = SystemClock()
         self._nodes = nodes
         self._make_context = make_context
@@ -245,7 +246,7 @@ class Executor:
 
     @property
     def max_pending(self) -> int | None:
-        """The maximum number of uncommittable records of a partition; None for any number."""
+        """The maximum number of uncommittable records of a partition; None if unlimited."""
         return min((operator.max_pending for operator, _ in self._concurrent), default=None)
 
     @property
@@ -259,7 +260,10 @@ class Executor:
         return any(operator.has_completions for operator, _ in self._concurrent)
 
     def release(self) -> Sequence[Batch]:
-        """Process the results of completed records; return the records no longer in flight."""
+        """Process the results of completed records.
+
+        Returns the records that are no longer in flight.
+        """
         done: list[Batch] = []
         for operator, output in self._concurrent:
             batches = operator.release(output)
@@ -286,7 +290,10 @@ class Executor:
 
     @property
     def can_finish(self) -> bool:
-        """Whether any record in flight may still complete; after `halt` only running calls do."""
+        """Whether any record in flight may still complete.
+
+        After `halt`, only running calls complete.
+        """
         return any(operator.can_finish for operator, _ in self._concurrent)
 
     def close(self) -> None:
@@ -350,7 +357,7 @@ class Executor:
         return runtime_nodes
 
     def _find_cached_operators(self) -> Mapping[str, list[tuple[Operator, _RuntimeNodeOutput]]]:
-        """Return the operators with results in the cache of each store, in topology order."""
+        """Return the operators with results in each store's cache, in topology order."""
         found: dict[str, list[tuple[Operator, _RuntimeNodeOutput]]] = {}
         for node in self._nodes:
             runtime_node = self._runtime_nodes[node.name]

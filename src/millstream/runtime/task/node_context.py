@@ -1,4 +1,4 @@
-"""The services of the engine for one operator of a task, and its error handling."""
+"""The engine's services for one operator of a task, including error handling."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LOG_INTERVAL_MS = 10_000
 class DroppedRecords:
     """Counts and logs dropped records (`dropped-records-total`).
 
-    Logs at most one line per node in ten seconds.
+    At most one line per node is logged every ten seconds.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class NodeContext:
             return stores[name]
         except KeyError:
             names = sorted(stores)
-            has = f"It has: {', '.join(names)}." if names else "It has none."
+            has = f"Its stores: {', '.join(names)}." if names else "It has no stores."
             raise StreamsError(
                 f"Processor '{self.node}' has no access to store '{name}'. {has}"
                 f"{did_you_mean(name, names)} To connect a store, name it in stores=... where the "
@@ -156,7 +156,7 @@ class NodeContext:
         Raises:
             ProcessingError: the handler returned FAIL.
             Exception: the engine failed in a call from the user code, which may have wrapped the
-                error.
+                engine's error.
         """
         self._failures.raise_first()
         if isinstance(error, ProcessingError):
@@ -197,7 +197,10 @@ class GlobalStoreAccess(Protocol):
 
 
 class NodeStores(Mapping[str, Any]):
-    """The stores of one node by name, looked up on access. Global stores need not be connected."""
+    """The stores of one node by name, looked up on access.
+
+    Global stores do not need to be connected to the node.
+    """
 
     def __init__(
         self,
@@ -284,7 +287,7 @@ def _failure_message(error: Exception) -> str:
 def failed_record(
     batch: Batch, index: int, node: str, task_id: TaskId
 ) -> tuple[ErrorContext, Record[Any, Any]]:
-    """Return the context and record that exception handlers receive for a failed record."""
+    """Return the error context and the failed record, for exception handlers."""
     metadata = batch.metadata_of(index)
     origin = metadata.topic, metadata.partition, metadata.offset
     timestamp = batch.timestamps[index]

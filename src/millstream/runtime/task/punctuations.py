@@ -17,8 +17,8 @@ Run = Callable[[Callable[[int], None], int], None]
 class EarliestPunctuation:
     """The earliest time at which a task of the thread may have a punctuation due.
 
-    It is never later than the next punctuation, but possibly earlier: each check sets the next
-    time. This saves the loop from checking every task in every round.
+    This time is never later than the next punctuation, but may be earlier. Each check sets the time
+    of the next one, so the loop does not check every task in every round.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class EarliestPunctuation:
         self.due_ms: int | None = None
 
     def include(self, due_ms: int | None) -> None:
-        """Make the next check at this time at the latest."""
+        """Schedule the next check for this time at the latest."""
         if due_ms is not None and (self.due_ms is None or due_ms < self.due_ms):
             self.due_ms = due_ms
 
@@ -37,7 +37,7 @@ IMMEDIATELY: Final = 0
 
 @dataclass(eq=False, slots=True)
 class Schedule:
-    """A scheduled punctuator with its next time and interval. Its owner can cancel it."""
+    """A scheduled punctuator with its next time and interval, which can be canceled."""
 
     callback: Callable[[int], None]
     interval_ms: int
@@ -59,7 +59,7 @@ class Schedule:
 class Punctuations:
     """The schedules of a task: one queue by stream time and one by wall clock.
 
-    Schedules that are due at the same time are in the order of Java's priority queue.
+    Schedules that are due at the same time run in the order of Java's priority queue.
     """
 
     def __init__(self, clock: Clock, record_ms: Callable[[int], None] | None = None) -> None:
@@ -93,7 +93,7 @@ class Punctuations:
             start_ms += ((now_ms - start_ms) // interval_ms + 1) * interval_ms
         schedule = Schedule(callback, interval_ms, start_ms)
         self._queues[kind].offer(schedule)
-        # Stream time may already be past the start, and then no batch ends there.
+        # If stream time is already past the start, no batch ends at the start.
         self._earliest_punctuation.include(IMMEDIATELY if by_stream else start_ms)
         return schedule
 
@@ -109,7 +109,7 @@ class Punctuations:
     ) -> bool:
         """Make the calls that are due, one per schedule; return whether there were any.
 
-        After the deadline, but not before the first call, the remaining calls stay due.
+        At least one due call is made. After the deadline, the remaining calls stay due.
         """
         queue = self._queues[kind]
         called = False

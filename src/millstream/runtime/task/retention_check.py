@@ -29,7 +29,7 @@ _LATEST_MS: Final = 253_402_300_799_000
 class RetentionCheck:
     """Warns about each store whose changelog retention is too short for its records.
 
-    The clock must be in sync with the brokers.
+    The clock must be in sync with the clocks of the brokers.
     """
 
     def __init__(
@@ -46,11 +46,17 @@ class RetentionCheck:
         self._seen: Mapping[str, int] = {}
 
     def begin(self, stores: TaskStores) -> None:
-        """Store the stream times of restored stores, so that restored records cause no warning."""
+        """Store the stream times of restored stores.
+
+        Restored records therefore cause no warning.
+        """
         self._seen = stores.stream_times()
 
     def check(self, stores: TaskStores) -> None:
-        """Before a commit, warn about each store with new records older than its retention."""
+        """Warn about each store with new records older than its retention.
+
+        Called before a commit.
+        """
         if not self._retentions:
             return
         times, now_ms = stores.stream_times(), self._clock.now_ms()
@@ -65,12 +71,12 @@ class RetentionCheck:
     def _warn(self, store: str, newest_ms: int, retention_ms: int) -> None:
         newest = datetime.fromtimestamp(min(newest_ms, _LATEST_MS) / 1_000, UTC)
         logger.warning(
-            "task %s: store '%s' receives records of %s, but its changelog keeps records for %s by "
-            "their timestamps (retention.ms=%d): the broker deletes the changes of these windows "
-            "soon after they are written. The windows are lost if the local state is lost, for "
-            "example with the disk, or at the end of the process for in-memory stores. To process "
-            "records of that age, set windowstore_changelog_additional_retention_ms to their age, "
-            "or set retention.ms of the changelog, for example with Materialized(..., "
+            "task %s: store '%s' receives records of %s, but its changelog keeps records for %s "
+            "after their timestamps (retention.ms=%d): the broker deletes the changes of these "
+            "windows soon after they are written. The windows are lost if the local state is lost, "
+            "for example with the disk, or at the end of the process for in-memory stores. To "
+            "process records of that age, set windowstore_changelog_additional_retention_ms to "
+            "their age, or set retention.ms of the changelog, for example with Materialized(..., "
             "logging={'retention.ms': '-1'}). An existing changelog keeps its settings: change "
             "them with kafka-configs.",
             self._task_id,
@@ -82,7 +88,10 @@ class RetentionCheck:
 
 
 def _retention_ms(builder: StoreBuilder, config: StreamsConfig) -> int | None:
-    """Return the age at which the broker deletes changes of a store by timestamp; else None."""
+    """Return the age at which the broker deletes the changes of a store.
+
+    Returns None if the broker does not delete changes by their timestamps.
+    """
     if not builder.logging or not isinstance(builder, WindowStoreBuilder | SessionStoreBuilder):
         return None
     settings = changelog_settings(builder, config)

@@ -28,8 +28,8 @@ from millstream.topology.naming import name_problem
 from millstream.topology.physical.nodes import Partitioner
 from millstream.topology.physical.windowed_serdes import BoundWindowedKeyPartitioner
 
-#: The maximum size of the set of checked names, because a topic function may return a new name for
-#: each record.
+#: The maximum size of the set of valid topic names. It is limited because a topic function may
+#: return a new name for each record.
 _MAX_VALID_TOPICS = 10_000
 
 
@@ -60,7 +60,7 @@ class RecordCollector(Protocol):
     """Sends serialized records to the producer or to the test driver."""
 
     def partition_count(self, topic: str) -> int | None:
-        """Return the number of partitions of a topic; None if any partition number is valid."""
+        """Return a topic's partition count; None if any partition number is valid."""
 
     def send_many(
         self,
@@ -96,7 +96,7 @@ class SinkBatch(NamedTuple):
     timestamps: list[int]
     headers: list[Headers] | None
     order: list[Order] | None
-    #: Handles rejected records; None fails the thread.
+    #: Handles rejected records; if None, a rejected record fails the thread.
     rejection_handler: RejectionHandler | None = None
 
 
@@ -130,7 +130,7 @@ class Sink:
 
     Args:
         topic: the full name of the topic, or a function of (key, value, record context).
-        sink_buffer: collects the records of several sinks if the order among them matters.
+        sink_buffer: collects the records of several sinks if their common order matters.
         production: called first for records that cannot be serialized, and for rejected records.
             None if every rejection is a failure.
         interruptible: returns a copy of a list whose iteration stops when a batch takes too long.
@@ -325,7 +325,7 @@ class Sink:
             return
         raise ProcessingError(
             f"The {what} of a sink failed on a record: {summary_of(error)}. "
-            f"Fix it so that it returns a result for every record.{handler_notes(error)}",
+            f"Fix the {what} so that it returns a result for every record.{handler_notes(error)}",
             **self._where(batch, index),
         ) from error
 
@@ -351,7 +351,7 @@ class _SinkFailureHandler(NamedTuple):
 
 
 def _checked_partitions(chosen: Any, topic: str, count: int | None) -> int | tuple[int, ...] | None:
-    """Validate the result of a partitioner. Several partitions are deduplicated and sorted."""
+    """Validate a partitioner's result; deduplicate and sort multiple partitions."""
     if chosen is None:
         return None
     several = isinstance(chosen, list | tuple | set | frozenset | range)
@@ -362,9 +362,9 @@ def _checked_partitions(chosen: Any, topic: str, count: int | None) -> int | tup
                 "or set, or None for Kafka's default"
             )
         if partition < 0 or (count is not None and partition >= count):
-            bound = "" if count is None else f", which has {count}"
+            bound = "" if count is None else f", which has {count} in total"
             raise ValueError(
-                f"it chose partition {partition} of '{topic}'{bound}: numbers go from 0 to "
+                f"it chose partition {partition} of '{topic}'{bound}: valid numbers are 0 to "
                 f"{'the number of partitions - 1' if count is None else count - 1}"
             )
     return tuple(sorted(set(chosen))) if several else chosen
@@ -382,7 +382,7 @@ class SinkBuffer:
         self._collector: RecordCollector
 
     def add(self, collector: RecordCollector, outgoing: SinkBatch) -> None:
-        """Add the records of a sink, which wait until all sinks have added theirs."""
+        """Add the records of a sink; they are sent after all sinks have added theirs."""
         self._collector = collector
         self._waiting.append(outgoing)
 

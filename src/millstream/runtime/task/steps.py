@@ -1,8 +1,8 @@
 """The order in which the nodes of a sub-topology process a batch.
 
 A **step** is a group of nodes that run together. Most steps are single nodes, which process the
-whole batch. Nodes that share a store must read each other's writes record by record, and so must
-all nodes on a path between them. They form one step, through which records pass one by one,
+whole batch. Nodes that share a store must read each other's writes record by record, as must all
+nodes on a path between them. They form one step, through which records pass one by one,
 depth-first, except at nodes that may process several records together (`independent_nodes`).
 """
 
@@ -55,10 +55,10 @@ def plan_steps(nodes: Sequence[Node]) -> list[list[str]]:
 def independent_nodes(nodes: Sequence[Node], steps: Sequence[Sequence[str]]) -> frozenset[str]:
     """Return the nodes that may process many records before their descendants run.
 
-    At these nodes, the next record reads the same state whether or not the results of the previous
-    record have been forwarded: no two nodes among the node and its descendants in the step share a
-    store. The descendants must also receive their records in the same order, so only one path may
-    lead to each.
+    A node is independent if it and its descendants in the step share no store with each other:
+    then the next record reads the same state even if the results of the previous record have not
+    been forwarded yet. The descendants must also receive their records in the same order, so only
+    one path may lead to each descendant.
     """
     children = children_of(nodes)
     stores = {node.name: node.stores for node in nodes if isinstance(node, ProcessorNode)}
@@ -83,7 +83,10 @@ def _is_independent(
 
 
 def needs_order(nodes: Sequence[Node]) -> bool:
-    """Return whether records must carry their depth-first position, because paths merge."""
+    """Return whether records must carry their depth-first position.
+
+    This is the case if paths merge.
+    """
     if any(len(step) > 1 for step in plan_steps(nodes)):
         return True
     if any(len(parents_of(node)) > 1 for node in nodes):

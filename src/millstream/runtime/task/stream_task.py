@@ -1,4 +1,4 @@
-"""A stream task: a sub-topology that processes one partition number of its input topics."""
+"""A stream task: a sub-topology for one partition number of its input topics."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class StreamTask:
     The task does not commit by itself: its thread commits all tasks together, because they share
     one producer. The order is `drain` if the task is being released, `prepare_commit`, the
     producer's flush, `offsets_to_commit`, the commit, `on_commit_started`, and, after a successful
-    commit, `post_commit`. Records may be taken between the last two.
+    commit, `post_commit`. Records may be taken between the last two steps.
 
     A task may switch between active and standby any number of times. Its stores stay open, and each
     start creates new operators, processors and queues.
 
-    Invariant: an offset is committed only after all effects of its record have been written.
+    Invariant: an offset is committed only after all results of its record have been written.
 
     Args:
         declared_at: returns the file and line where the user's program declared a node, for errors.
@@ -110,7 +110,7 @@ class StreamTask:
 
     @property
     def processing(self) -> TaskProcessing:
-        """The parts that are recreated by each start. Only available while the task runs."""
+        """The parts that each start recreates; only available while the task runs."""
         assert self._processing is not None, f"task {self.task_id} is {self.state.name}"
         return self._processing
 
@@ -145,10 +145,10 @@ class StreamTask:
     ) -> None:
         """Start processing. The stores must be restored.
 
-        Old brokers have no topic ids.
+        Brokers older than Kafka 2.8 have no topic ids.
 
         Raises:
-            Exception: a storage or changelog failed, and init() suppressed the error.
+            Exception: a storage or changelog failed, and a processor's init() suppressed the error.
         """
         topics = {partition.topic for partition in self.partitions}
         self.topic_ids = {t: each for t, each in (topic_ids or {}).items() if t in topics}
@@ -171,7 +171,7 @@ class StreamTask:
         if self._retention_check is not None:
             self._retention_check.begin(self.stores)
         self._state.transition_to(TaskState.RUNNING, "restored")
-        # For writes by processors in init().
+        # Processors may have written to stores in init().
         self.stores.after_work()
 
     def suspend(self) -> None:
@@ -182,7 +182,7 @@ class StreamTask:
     def close(self, *, clean: bool) -> None:
         """Close the task. Uncommitted work is lost.
 
-        If not clean, the state on disk does not match the committed offsets: uncommitted state is
+        If not `clean`, the state on disk does not match the committed offsets: uncommitted state is
         dropped, and the state is restored from the changelog.
         """
         if self.state is TaskState.CLOSED:
@@ -194,7 +194,7 @@ class StreamTask:
                 closing.callback(self.stores.close, clean=clean)
                 self._stop()
         finally:
-            # Even if closing failed: the task can be opened again.
+            # The task can be opened again, even if closing failed.
             self._state.transition_to(TaskState.CLOSED, "released")
 
     def revive(self) -> None:
@@ -235,7 +235,10 @@ class StreamTask:
         return self._can_take or self._has_completions()
 
     def _has_completions(self) -> bool:
-        """Return whether any call has completed. If not, the next completion wakes the loop."""
+        """Return whether any call has completed.
+
+        If not, the next completion wakes the loop.
+        """
         processing = self.processing
         if processing.executor.has_completions:
             return True
@@ -324,7 +327,7 @@ class StreamTask:
         deadline = Deadline(self._clock, self._limits.calls_ms)
         while self._has_completions() and not deadline.passed:
             done = self._release_some()
-            # Deliveries are completed by the next commit.
+            # The next commit completes the records that wait for deliveries.
             self.commit_needed = self.commit_needed or executor.awaits_delivery
             if not done:
                 return
@@ -335,7 +338,7 @@ class StreamTask:
             self.stores.after_work()
 
     def _release_some(self) -> Sequence[Batch]:
-        """Process some results of completed records. Raises the errors of `_run`."""
+        """Process some results of completed records. Raises the same errors as `_run`."""
         executor, pace = self.processing.executor, self._pace
         time = self.processing.runner_context.downstream_time
         if self._limits.limit_ms is None:
@@ -382,7 +385,7 @@ class StreamTask:
 
         Raises:
             TaskMigratedError: the batch took too long, so uncommitted work must be dropped.
-            StreamsError: a single record took too long again.
+            StreamsError: a single record took too long for the second time.
         """
         executor, limits = self.processing.executor, self._limits
         started_ms = self._clock.monotonic_ms()
@@ -470,7 +473,7 @@ class StreamTask:
 
     def punctuate_wall_clock_time(self) -> bool:
         """Run the wall-clock punctuations that are due; return whether there were any."""
-        # The forwarded records may be in flight as well, so the commit would never happen.
+        # The forwarded records might be in flight as well, so the commit might never happen.
         if self._is_draining:
             return False
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock.now_ms())
@@ -487,7 +490,7 @@ class StreamTask:
         return called
 
     def _update_punctuations_due(self) -> None:
-        """Update whether stream-time punctuations are due, which then run before other work."""
+        """Update whether stream-time punctuations are due; they run before other work."""
         processing = self.processing
         next_ms = processing.punctuations.next_ms(PunctuationType.STREAM_TIME)
         self._punctuations_due = next_ms is not None and next_ms <= processing.group.stream_time
@@ -495,7 +498,10 @@ class StreamTask:
             self._earliest_punctuation.include(IMMEDIATELY)
 
     def _call_punctuator(self, callback: Callable[[int], None], time_ms: int) -> None:
-        """Call a punctuator. Raises StreamsError if it exceeds the limits again."""
+        """Call a punctuator.
+
+        Raises StreamsError if it takes too long for the second time.
+        """
         limits, began_ms = self._limits, self._clock.monotonic_ms()
         self.processing.executor.punctuate(callback, time_ms)
         node = getattr(callback, "node", None)
@@ -516,7 +522,8 @@ class StreamTask:
         first call, so that the tasks of the thread drain at the same time.
         """
         processing = self.processing
-        # The effects of a punctuation are not repeated after a failure.
+        # Punctuations are not repeated after a failure, so the commit waits for the records in
+        # flight that punctuations have forwarded.
         if not self._is_draining:
             self._is_draining = (
                 processing.runner_context.drains_before_commit
@@ -528,7 +535,7 @@ class StreamTask:
         """Flush the caches and process the results downstream, after `can_commit`.
 
         The stores are flushed in topology order, and again if results have changed a store that was
-        already flushed: an offset must not be committed before all effects of its record.
+        already flushed: an offset must not be committed before all results of its record.
         """
         self._flush()
         self.stores.log_changes()
@@ -571,7 +578,7 @@ class StreamTask:
             self._write_without_forwarding()
 
     def _write_without_forwarding(self) -> None:
-        """Write the remaining changes without forwarding them, like a store without a cache."""
+        """Write the remaining changes without forwarding them."""
         stores = self.stores.write_cached_changes()
         if not self._warned_about_cycle:
             self._warned_about_cycle = True
@@ -590,7 +597,10 @@ class StreamTask:
         return self.processing.executor.awaits_delivery
 
     def on_delivered(self) -> None:
-        """Report that all sent records were delivered or rejected, and finish waiting records."""
+        """Report that all sent records were delivered or rejected.
+
+        Finishes waiting records.
+        """
         self.processing.executor.on_delivered()
         self._release_completed()
 
@@ -613,7 +623,10 @@ class StreamTask:
         return offsets
 
     def on_commit_started(self) -> None:
-        """Record that the offsets are being committed: later work is for the next commit."""
+        """Record that the offsets are being committed.
+
+        Later work belongs to the next commit.
+        """
         # Records that have completed since the flush may have sent outputs.
         self.commit_needed = self.awaits_delivery
         self.processing.node_context.commit_state.on_commit_started()

@@ -68,7 +68,7 @@ class TaskMeters:
         self.lateness = scope.average_and_maximum(TASK_GROUP, "record-lateness", _DEBUG)
         self.restored = scope.rate_and_total(TASK_GROUP, "restore", _DEBUG)
         self.updated = scope.rate_and_total(TASK_GROUP, "update", _DEBUG)
-        #: The records left to restore, by changelog partition.
+        #: The number of records still to be restored, by changelog partition.
         self.remaining: dict[TopicPartition, int] = {}
         scope.gauge(
             TASK_GROUP, "restore-remaining-records-total", lambda: sum(self.remaining.values())
@@ -112,15 +112,16 @@ _MAX_BUFFERED: Final = 256
 
 
 class NodeMeter:
-    """Measures the age of records at a node: wall clock minus timestamp, in milliseconds.
+    """Measures the age of records at a node, in milliseconds.
 
-    At most one large batch is sampled in 10 ms, and at most 9 of its records, evenly spread and
-    including the first and the last. This takes 2 us for such a batch and 0.4 us for the others,
-    regardless of the size. The clock is read once for all records that result from a batch.
+    The age is wall clock minus timestamp. At most one large batch is sampled every 10 ms. A sample
+    has at most 9 records, evenly spread and including the first and the last. Measuring takes 2 us
+    for such a batch and 0.4 us for the others, regardless of the size. The clock is read once for
+    all records that result from a batch.
 
     Args:
-        lateness: for a source, the sensor for records behind stream time. A source also counts its
-            records.
+        lateness: for a source, the sensor for how far records are behind stream time. A source also
+            counts its records.
     """
 
     __slots__ = ("_buffered", "_clock", "_last_sample_ms", "_latency", "_lateness", "_processed")
@@ -212,7 +213,7 @@ class ConsumedMeter:
         self._counts_bytes = scope.records(RecordingLevel.DEBUG)
 
     def record(self, raw: RawRecords, rows: Sequence[int], count: int) -> None:
-        """Count records that were taken for processing; `rows` are their indices in `raw`."""
+        """Count records taken for processing; `rows` are their indices in `raw`."""
         self._totals.records += count
         if self._counts_bytes:
             keys, values = raw.keys, raw.values
@@ -222,7 +223,10 @@ class ConsumedMeter:
 
 
 class ProducedMeters:
-    """Counts the records and bytes that a sink writes, per topic; see `ConsumedMeter`."""
+    """Counts the records and bytes that a sink writes, per topic.
+
+    See `ConsumedMeter`.
+    """
 
     def __init__(self, scope: MetricsScope, node: str) -> None:
         self._scope = scope

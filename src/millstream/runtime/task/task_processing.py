@@ -76,13 +76,16 @@ class NodeTaskContext:
 
 
 #: The key in the processor metadata for the stream time downstream of concurrent operators. It is
-#: reserved: no processor uses it. This time can differ from the partition times, because records
-#: that were dropped upstream of these operators do not advance it.
+#: reserved: no processor uses this key. The time can differ from the partition times, because
+#: records that were dropped upstream of these operators do not advance it.
 _DOWNSTREAM_TIME: Final = "released-time:"
 
 
 class NodeExecutor(Protocol):
-    """Runs the nodes of a sub-topology in one task. The default implementation is `Executor`."""
+    """Runs the nodes of a sub-topology in one task.
+
+    The default implementation is `Executor`.
+    """
 
     @property
     def calls(self) -> UserCalls: ...
@@ -128,10 +131,10 @@ class ExecutorFactory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TaskProcessing:
-    """The parts of a task whose state depends on the records processed since the task started.
+    """The parts of a task that depend on the records processed since it started.
 
-    They are recreated when the task restarts, because operators and processors exist only for one
-    run. The stores stay open.
+    These parts are recreated when the task restarts, because operators and processors exist only
+    for one run. The stores stay open.
     """
 
     group: PartitionGroup
@@ -150,7 +153,10 @@ class TaskProcessing:
         return known if downstream < 0 else {**known, _DOWNSTREAM_TIME: downstream}
 
     def restore_processor_metadata(self, times: Mapping[str, int]) -> None:
-        """Restore the metadata of one partition; the highest value of all partitions applies."""
+        """Restore the metadata of a partition.
+
+        The highest value of all partitions applies.
+        """
         downstream, known = (
             self.runner_context.downstream_time,
             self.node_context.processor_metadata,

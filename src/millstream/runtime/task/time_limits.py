@@ -1,10 +1,11 @@
-"""Time limits for user code: target durations of batches, and the handling of longer batches.
+"""Time limits for user code: batches stay short, and slow batches are stopped.
 
 `max.poll.interval.ms` and, under exactly-once, `transaction.timeout.ms` limit the time between two
 polls and between two commits. Batches are much shorter: their size adapts to their duration,
 starting with one record. If a function suddenly becomes slow in the middle of a larger batch, the
 batch is stopped between two records, the uncommitted work is dropped, and the next batch has one
-record. Only a single record that exceeds the limits is not handled.
+record. A single record that exceeds the limits is not interrupted: the first time, a warning is
+logged; if the record is repeated and takes too long again, the thread fails.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ class BatchSize:
     """Adapts the number of records in a batch to the time that batches take.
 
     Commits, rebalances and commands wait for the end of a batch. If the first batch has one record,
-    no batch exceeds the limits of the group and the transaction before any duration has been
-    measured. After a dozen batches, the initial size makes no difference: 200,000 records took 0.6
-    s of CPU time with 1 and with 128.
+    no larger batch can exceed the limits of the group and the transaction before a duration has
+    been measured. After a dozen batches, the initial size makes no difference: 200,000 records took
+    0.6 s of CPU time with an initial size of 1 and of 128.
     """
 
     def __init__(self, first: int = _FIRST_RECORDS, batch_ms: int = _BATCH_MS) -> None:
@@ -52,10 +53,10 @@ class BatchSize:
 
 
 class FlushSize:
-    """Adapts the number of records between two commits to the time that cache flushes take.
+    """Adapts the number of records between commits to the duration of cache flushes.
 
     A flush emits at most one result for each of these records, and calls the functions downstream
-    of the caches with it.
+    of the caches with each result.
     """
 
     #: The maximum growth factor from one flush to the next.
@@ -88,7 +89,10 @@ _MAX_BUDGET_MS: Final = 30_000
 
 @dataclass(slots=True)
 class TaskPace:
-    """The adaptive batch sizes of one task on this thread. They survive a restart of the task."""
+    """The adaptive batch sizes of one task on this thread.
+
+    The sizes survive a restart of the task.
+    """
 
     batch: BatchSize
     #: The number of records that are deserialized together.
@@ -99,11 +103,11 @@ class TaskPace:
     flush: FlushSize = field(default_factory=FlushSize)
     #: The latest unit of work that exceeded the limits.
     exceeded: object = None
-    #: Whether work was dropped since then, so that the unit is repeated.
+    #: Whether work was dropped after `exceeded` was set, so that the unit is repeated.
     repeats: bool = False
     #: Whether to commit after each batch. Several units that are each within the limits may
-    #: together exceed those of a transaction, so this is set after work was dropped and reset once
-    #: batches may have several records.
+    #: together exceed the limit of a transaction, so this flag is set after work was dropped and
+    #: reset once batches may have several records.
     commits_each: bool = False
 
     def committed(self) -> None:
@@ -130,8 +134,8 @@ class TimeLimits:
     The pace outlives the tasks, so that a batch that was stopped is not retried with the same size.
 
     Args:
-        limit_ms: the shortest of the limits. None disables them, as in the test driver: batches
-            start large, and none is stopped.
+        limit_ms: the shortest of the limits. None disables all limits, as in the test driver:
+            batches start large, and no batch is stopped.
         progress: called between units of work, so that the thread stays in the group.
     """
 
@@ -169,7 +173,7 @@ class TimeLimits:
 
     @property
     def calls_ms(self) -> int | None:
-        """The time after which a step yields to the loop and punctuations; None for no limit."""
+        """The time until a step yields to the loop and punctuations; None for no limit."""
         return None if self.limit_ms is None else self.batch_ms
 
     @property
@@ -194,7 +198,8 @@ class TimeLimits:
         """Interrupt the code in the block if it takes too long and the work is divisible.
 
         Raises:
-            BatchInterruptedError: a function of `calls` raised it, even if user code caught it.
+            BatchInterruptedError: a function of `calls` raised this error, even if user code caught
+                the error.
         """
         if self.limit_ms is None or not divisible:
             yield
@@ -223,7 +228,10 @@ class TimeLimits:
         return copy
 
     def check_timer(self) -> None:
-        """Interrupt work that has taken too long. Called periodically from another thread."""
+        """Interrupt work that has taken too long.
+
+        Called periodically from another thread.
+        """
         timer = self._timer
         if timer is None or timer.fired or self._clock.monotonic_ms() < timer.at_ms:
             return
@@ -247,7 +255,7 @@ class TimeLimits:
 
         `unit` must be equal when the work is repeated. The first violation is only logged, because
         the process may have been paused. If work was dropped after that and the unit takes too long
-        again, it would be repeated forever.
+        again, an error is raised, because the unit would otherwise be repeated forever.
 
         Raises:
             StreamsError: the unit has exceeded the limits for the second time.

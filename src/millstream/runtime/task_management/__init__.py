@@ -6,6 +6,6 @@ restored tasks read input (`task_inputs`), starting at the group's offsets or ac
 policy (`start_offsets`); `expired_offsets` warns about state without committed offsets.
 
 `global_stores` are copies of global topics, which `global_store_updater` keeps up to date; tasks
-only start once these have caught up. `thread_assignor` is the thread's part of a rebalance; if all
-topics are global, `no_group` replaces the group member.
+only start once the copies have caught up. `thread_assignor` implements the thread's part of a
+rebalance; if all topics are global, `no_group` replaces the group member.
 """

@@ -22,9 +22,10 @@ class ExpiredOffsetsCheck:
     Brokers delete the offsets of a group without members after `offsets.retention.minutes`, but
     state directories and changelogs stay. Kafka Streams starts such a task without a warning.
 
-    A committed offset for any of the task's partitions is sufficient: the other partitions belong
-    to topics that are new to the task or had no records so far. A task with empty input may have
-    state from its punctuators but commits no offsets.
+    A committed offset for any of the task's partitions prevents the warning: the other partitions
+    belong to topics that are new to the task or have had no records so far. Empty input prevents
+    the warning as well: a task without input may have state from its punctuators but commits no
+    offsets.
     """
 
     def __init__(self, have_records: Callable[[Collection[TopicPartition]], bool]) -> None:
@@ -42,7 +43,7 @@ class ExpiredOffsetsCheck:
             return
         if any(committed.get(partition) is not None for partition in task.partitions):
             return
-        # A source topic that replaces a changelog is not state that would be updated twice.
+        # A store whose source topic serves as its changelog would not be updated twice.
         held = [
             f"'{restorer.store_name}' (offset {restorer.reached} of {partition})"
             for partition, restorer in sorted(task.stores.restorers().items())

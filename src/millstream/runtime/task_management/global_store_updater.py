@@ -1,10 +1,10 @@
 """Keeps the global stores of a thread up to date with their topics.
 
 Each stream thread has a consumer for all partitions of all global topics. When the thread starts,
-the consumer first reads them from the position of the thread's copy to their current ends; only
-then do the tasks start to process. After that, updates are applied between the batches of the
-tasks. In Kafka Streams, the threads of an instance share one copy, which a separate thread updates
-(`GlobalStreamThread`).
+the consumer first reads these partitions from the position of the thread's copy to their current
+ends; only then do the tasks start to process. After that, updates are applied between the batches
+of the tasks. In Kafka Streams, the threads of an instance share one copy, which a separate thread
+updates (`GlobalStreamThread`).
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ class GlobalStoreUpdater:
             )
 
     def _adjust_batch_size(self, count: int, took_ms: int) -> None:
-        """Limit the duration of batches, for which rebalances, commits and commands wait."""
+        """Limit the duration of batches: rebalances, commits and commands wait for them."""
         if took_ms > _TARGET_BATCH_MS:
             self._limit = max(1, count * _TARGET_BATCH_MS // took_ms)
         elif count == self._limit and 2 * took_ms < _TARGET_BATCH_MS:

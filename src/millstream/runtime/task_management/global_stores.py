@@ -1,4 +1,4 @@
-"""Global stores at run time: each is a copy of one topic that all tasks of a thread can read.
+"""Global stores at run time: topic copies that all tasks of a thread can read.
 
 Corresponds to Kafka Streams' `GlobalStateUpdateTask` and `GlobalStateManagerImpl`.
 """
@@ -177,7 +177,7 @@ class GlobalStores:
         hint = ""
         if isinstance(error, ProcessingError) and not self._uses_handler:
             hint = (
-                " For global stores the handler is only called with "
+                " For global stores, the handler is only called with "
                 "processing_exception_handler_global_enabled=True."
             )
         error.message = f"Global store '{store}' cannot process a record. {error.message}{hint}"
@@ -296,7 +296,7 @@ class _NoOutput:
         self._node = node
 
     def emit(self, batch: Batch) -> None:
-        """Drop changes of a global table: joins look them up in the store."""
+        """Drop changes of a global table: joins read the store instead."""
 
     def emit_to(self, child: str, batch: Batch) -> None:
         raise UnsupportedOperationError(

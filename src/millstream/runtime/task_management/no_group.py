@@ -22,7 +22,7 @@ class NoGroup:
 
     Such an application reads every partition of its topics in each instance, commits nothing and
     has no tasks. In this case, Kafka Streams starts no stream threads and therefore joins no group.
-    Reports an empty assignment.
+    This class reports an empty assignment.
     """
 
     rebalancing = False

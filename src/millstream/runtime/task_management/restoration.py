@@ -2,9 +2,9 @@
 
 Restoration takes place between the batches of running tasks: the loop calls `step` in each round,
 and only the restoring tasks wait. A changelog is read from the store's position to the end offset
-at the start of the restoration. The changelogs of standby tasks have no such end: they are read for
-the lifetime of the task, but only while no active task is restoring (Kafka Streams'
-`DefaultStateUpdater`).
+that the changelog had when the restoration started. The changelogs of standby tasks have no such
+limit: they are read for the lifetime of the task, but only while no active task is restoring (Kafka
+Streams' `DefaultStateUpdater`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 
 _Step = RestoreStep
 
-#: Restoring takes 0.6 us per record of 13 + 8 bytes in ascending order, including consumption;
-#: reading and RocksDB take 0.2 us of that each. With Python messages, batches of 20,000 or 5,000
-#: records took a seventh longer.
+#: The maximum number of records per poll. Restoring takes 0.6 us per record (13 + 8 bytes, in
+#: ascending order), of which reading and RocksDB take 0.2 us each. With Python messages, batches of
+#: 20,000 or 5,000 records took a seventh longer.
 _BATCH_RECORDS = 10_000
 #: The interval of progress messages in the log.
 _PROGRESS_LOG_INTERVAL_MS = 10_000
@@ -56,7 +56,7 @@ class EndOffsets(Protocol):
 
 
 class _ChangelogReader:
-    """A changelog partition that is being read. A standby reads beyond its end.
+    """The reader of a changelog partition. A standby reads beyond the end offset.
 
     If the task also reads the topic as input, the limit is the task's next offset: a store must not
     contain records that its task has not read.
@@ -145,7 +145,7 @@ class StateRestorer:
         """Restore a task's stores, each from its changelog partition.
 
         The restoration of a standby task has no end. A task that was added before continues from
-        its position, for example as an active task that was a standby.
+        its position, for example when a standby becomes active.
         """
         self._drop(task_id, _Step.STANDBY_MIGRATED if standby else _Step.STANDBY_PROMOTED)
         if changelogs:
@@ -179,7 +179,7 @@ class StateRestorer:
         return any(reader.task_id == task_id for reader in self._reading.values())
 
     def has_caught_up(self, task_id: TaskId) -> bool:
-        """Return whether a standby has read its changelogs up to their ends at the start."""
+        """Return whether a standby has reached the initial end offsets of its changelogs."""
         if task_id in self._pending:
             return False
         position = self._consumer.position
@@ -324,7 +324,8 @@ class StateRestorer:
     def _apply_all(self, fetched: Mapping[TopicPartition, RawRecords]) -> None:
         """Apply the records of all stores, then raise the first error.
 
-        The consumer never returns these records again, so the other stores would lack them.
+        The consumer never returns these records again, so the other stores must still receive their
+        records after an error.
         """
         failed: StreamsError | None = None
         corrupted: set[TaskId] = set()

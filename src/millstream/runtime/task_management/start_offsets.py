@@ -1,4 +1,4 @@
-"""The start offsets of a task's input partitions, and the detection of recreated topics."""
+"""Start offsets of a task's input partitions, and detection of recreated topics."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TopicIncarnations:
     """Detects recreated topics by their ids (KIP-516), every `metadata.max.age.ms`.
 
     The offsets of a recreated topic start at 0 again, so an old position would skip its first
-    records. Brokers older than Kafka 2.8 have no topic ids, so nothing is detected there.
+    records. Brokers older than Kafka 2.8 have no topic ids, so recreated topics are not detected.
     """
 
     def __init__(self, index: TopicIndex, clock: Clock, interval_ms: int) -> None:
@@ -66,7 +66,7 @@ class TopicIncarnations:
     def outdated(self, readers: Sequence[R]) -> list[R]:
         """Return the readers of topics that were recreated after the readers started.
 
-        The check runs once per interval; requests without a response are repeated later.
+        The check runs once per interval; if no broker responds, the next check repeats the request.
         """
         if not readers or not self._next.passed:
             return []
@@ -142,7 +142,7 @@ class CommittedOffsets(Protocol):
 
 
 class StartOffsets:
-    """Determines start offsets from the group's offsets or, without them, the reset policy.
+    """Determines start offsets from committed offsets or the offset reset policy.
 
     If the committed offset is out of range, records were lost. In this case, only an explicit
     policy applies; Kafka Streams also applies its default, `earliest`.
@@ -199,9 +199,9 @@ class StartOffsets:
         """Return the offset from which to read each partition.
 
         Raises:
-            StreamsError: nothing is committed and the policy is `none`.
-            OffsetOutOfRangeError: like `out_of_range`, for offsets of a recreated topic that were
-                committed, or previously read by this thread.
+            StreamsError: no offset is committed, and the policy is `none`.
+            OffsetOutOfRangeError: as in `out_of_range`, if a topic was recreated after its offset
+                was committed or this thread last read the topic.
         """
         starts: dict[TopicPartition, int] = {}
         replaced: dict[TopicPartition, int] = {}

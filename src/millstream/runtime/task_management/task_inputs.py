@@ -19,7 +19,8 @@ _REQUEST_TIMEOUT_MS = 3_000
 class TaskInputs:
     """Connects the main consumer with the tasks that read from it.
 
-    Partitions with more than `max_buffered` records are paused until at most half as many are left.
+    Partitions with more than `max_buffered` records are paused until at most half of that number
+    remain.
     Only partitions that wait for another partition reach this limit.
     """
 
@@ -39,8 +40,9 @@ class TaskInputs:
         self._max_buffered = max_buffered
         self._readers: dict[TopicPartition, StreamTask] = {}
         self._paused: set[TopicPartition] = set()
-        # Tasks with records, which saves checking hundreds of idle tasks for each batch. They are
-        # ordered by arrival, so that simulations are deterministic.
+        # Tasks with records: tracking them avoids checking hundreds of idle tasks for each batch.
+        # The tasks are ordered by the arrival of their records, so that simulations are
+        # deterministic.
         self._with_records: dict[StreamTask, None] = {}
 
     def fetch(
@@ -77,7 +79,7 @@ class TaskInputs:
         """Pass fetched records to their tasks, then retry a reset that is due.
 
         The consumer never returns these records again, so no error may be raised before all of them
-        are passed on. A retry raises the errors of `reset_position`.
+        have been passed on. A retry raises the same errors as `reset_position`.
         """
         for partition, columns in records.items():
             task = self._readers.get(partition)
@@ -108,7 +110,7 @@ class TaskInputs:
 
     def on_records_taken(self, task: StreamTask) -> None:
         """Update the task's partitions after it has taken records."""
-        # Rejected records are retried.
+        # A task that awaits deliveries may still have work, because rejected records are retried.
         if not (task.buffered or task.in_flight or task.awaits_delivery):
             self._with_records.pop(task, None)
         for partition in task.partitions & self._paused:
@@ -134,7 +136,7 @@ class TaskInputs:
         return sorted(ready, key=lambda task: task.task_id)
 
     def reset_position(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Reset partitions with these out-of-range offsets as soon as the brokers respond.
+        """Reset partitions with out-of-range offsets as soon as the brokers respond.
 
         Partitions that are no longer read are ignored.
 

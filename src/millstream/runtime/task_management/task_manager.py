@@ -85,7 +85,7 @@ class TaskManager:
         self._may_start = may_start
         self._tasks: dict[TaskId, StreamTask] = {}
         self._pending_opens: dict[TaskId, _PendingOpen] = {}
-        #: Active tasks for which the end offsets as of the assignment are not recorded yet.
+        #: Active tasks whose end offsets at the time of the assignment are not recorded yet.
         self._missing_end_offsets: set[TaskId] = set()
         self._end_offset_retry = RetrySchedule("fetching end offsets", clock, timeout_ms)
         self._start_retry = RetrySchedule("starting restored tasks", clock, timeout_ms)
@@ -98,8 +98,8 @@ class TaskManager:
         self.rebuilt_total = 0
         #: The number of changes to the tasks or their states.
         self.changes = 0
-        # Cached and ordered by id, because the loop reads these many times per round, and sorting
-        # takes 0.5 us per task.
+        # The following are cached and ordered by id, because the loop reads them many times per
+        # round, and sorting takes 0.5 us per task.
         self.all: Sequence[StreamTask] = ()
         self.running: Sequence[StreamTask] = ()
         self.standby: frozenset[TaskId] = frozenset()
@@ -268,7 +268,7 @@ class TaskManager:
             standby = self._is_standby(task)
             lacks_end_offsets = task_id in self._missing_end_offsets
             with suppress(LockError):
-                # A task that is not open was marked when opening it failed.
+                # A task that is not open was already marked as corrupted when opening it failed.
                 task.stores.mark_corrupted()
             self._close(task, clean=False)
             task.revive()
@@ -304,7 +304,7 @@ class TaskManager:
     def step(self, task: StreamTask, limit: int) -> int:
         """Process at most `limit` records of a task; return the number of records.
 
-        Raises StreamsError with the task's id if the task fails, like `punctuate`.
+        Like `punctuate`, raises StreamsError with the task's id if the task fails.
         """
         with task.located_errors():
             count = task.step(limit)
@@ -316,7 +316,7 @@ class TaskManager:
 
         This is cheap if none is due. If the time limit is exceeded, the remaining tasks come first
         in the next call. Stream-time punctuators that become due in a batch are called after that
-        batch; this calls the others.
+        batch; this method calls the others.
         """
         earliest = self._earliest_punctuation
         if earliest.due_ms is None or self._clock.now_ms() < earliest.due_ms:
@@ -431,7 +431,7 @@ class TaskManager:
 
 
 class OffsetSums:
-    """The sum of the changelog offsets of each task's state, for the group's leader (KIP-441).
+    """The sum of each task's changelog offsets, for the group's leader (KIP-441).
 
     The stream thread publishes the sums, and the group member's thread reads them when it joins.
     Unused state on disk counts as well. If another thread has the task open, that thread reports a

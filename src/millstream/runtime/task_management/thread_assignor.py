@@ -1,4 +1,7 @@
-"""The assignor of a stream thread: the second of the four in `millstream.assignment`."""
+"""The assignor of a stream thread, which calls the leader's assignor.
+
+`millstream.assignment` describes how the assignors call each other.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _RETRY_INTERVAL_MS = 250
 
 
 class AssignorCluster:
-    """The assignor's access to the cluster, with one deadline for all requests of a rebalance.
+    """The assignor's access to the cluster, with one deadline per rebalance.
 
     The other members of the group wait for the assignment, which requires the topics in `needed`.
     """
@@ -80,11 +83,11 @@ class AssignorCluster:
             self._clock.sleep_ms(wait.remaining_ms(_RETRY_INTERVAL_MS))
 
     def current_partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
-        """Return the partition counts like `partition_counts`, but without waiting for topics."""
+        """Return the same as `partition_counts`, but without waiting for missing topics."""
         return self._admin.partition_counts(topics, self._remaining_ms())
 
     def replica_racks(self, topics: Collection[str]) -> Mapping[TopicPartition, frozenset[str]]:
-        """Return the racks of each partition's replicas, if all their brokers have one."""
+        """Return the racks of each partition's replicas, if all brokers have a rack."""
         return self._admin.replica_racks(topics, self._remaining_ms())
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -105,10 +108,11 @@ class AssignorCluster:
 
 
 def configured_assignor(config: StreamsConfig) -> TaskAssignor:
-    """Return the configured task assignor; by default, the high-availability assignor.
+    """Return the configured task assignor.
 
-    `task_assignor_class` may be a function, an object or a class with a method `assign`. It
-    receives an `ApplicationState` and returns the tasks of each process (KIP-924).
+    The default is the high-availability assignor. `task_assignor_class` may be a function, an
+    object or a class with a method `assign`. It receives an `ApplicationState` and returns the
+    tasks of each process (KIP-924).
 
     Raises:
         ConfigError: `task_assignor_class` has another type.
@@ -194,8 +198,8 @@ class ThreadAssignor:
         if assignment.shutdown_requested:
             raise ShutdownRequestedError(
                 f"{_describe_requesters(assignment.requested_by)} requested a shutdown of all "
-                f"instances of the application {self._cluster.group_id!r}; see its log for the "
-                "reason. Restart the instances when the problem is fixed."
+                f"instances of the application {self._cluster.group_id!r}. The requester's log "
+                "contains the reason. Restart the instances when the problem is fixed."
             )
         return assignment
 

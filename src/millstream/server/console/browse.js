@@ -25,7 +25,7 @@ const QUERIES = {
 };
 
 function ofKey(store, what, key, given = {}) {
-  // Browsers interpret these keys as path segments even if they are percent-encoded.
+  // Browsers interpret `.` and `..` as relative path segments even if they are percent-encoded.
   const isDotSegment = key === "." || key === "..";
   return isDotSegment ? path(["stores", store, what, btoa(key)], { ...given, key_as: "base64" }) : path(["stores", store, what, key], given);
 }

@@ -89,7 +89,7 @@ function change(element, name, value, before) {
       element.style.setProperty(`--${variable}`, String(number));
     }
   } else if (name === "value" || name === "checked" || name === "open") {
-    // User input since the last update is kept until the data changes.
+    // User input since the last update is preserved until the data changes.
     element[name] = value ?? "";
   } else if (value === null || value === undefined || value === false) {
     element.removeAttribute(name);

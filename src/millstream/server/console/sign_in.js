@@ -20,11 +20,11 @@ export function signIn(onToken) {
       h(
         "p",
         { class: "quiet" },
-        "The application wrote it to its log, and to the file ",
+        "Unless the token was configured (server_token), the application wrote it to its log, and to the file ",
         h("code", null, "server.json"),
         " in its state directory. ",
         h("code", null, "millstream console"),
-        " opens this page with it.",
+        " opens this page with the token.",
       ),
       h("label", { class: "field" }, h("span", null, "Token"), h("input", { name: "token", type: "password", autocomplete: "off", required: true })),
       h("button", { class: "button main", type: "submit" }, "Open the console"),

@@ -14,7 +14,7 @@ export function showTheme() {
 
 export function switchTheme() {
   const next = theme() === "dark" ? "light" : "dark";
-  // A user who chooses the system's theme follows the system again.
+  // If the user chooses the system's theme, the page follows the system again.
   if (next === (system.matches ? "dark" : "light")) localStorage.removeItem(THEME_KEY);
   else localStorage.setItem(THEME_KEY, next);
   showTheme();

@@ -1,4 +1,4 @@
-"""The files of the console, kept in memory.
+"""The files of the console, which are read into memory.
 
 Only files that are in the folder `console` when the server starts are served, regardless of the
 requested path.
@@ -64,7 +64,10 @@ class ConsoleFiles:
         }
 
     def endpoints(self) -> list[Endpoint]:
-        """Return the endpoints. They need no token: the files contain no application data."""
+        """Return the endpoints.
+
+        They need no token: the files contain no application data.
+        """
         return [
             Endpoint("GET", "/", self._page, is_open=True),
             Endpoint("GET", "/assets/{name}", self._asset, is_open=True),

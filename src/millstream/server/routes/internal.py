@@ -17,7 +17,9 @@ _MSGPACK: Final = "application/msgpack"
 
 
 def health_endpoints(backend: ServerBackend) -> list[Endpoint]:
-    """Return the endpoints `/health/live` and `/health/ready`: 200 for yes, 503 for no.
+    """Return the endpoints `/health/live` and `/health/ready`.
+
+    The status is 200 for yes and 503 for no.
 
     They need no token, because probes do not send one. With the token, the response also contains
     the state and the reason.

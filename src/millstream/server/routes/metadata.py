@@ -1,4 +1,4 @@
-"""Metadata of the application: threads, topology, instances, key locations and lags.
+"""Metadata: threads, topology, instances, key locations and lags.
 
 Also the properties of a subscription, which can change while it runs.
 """

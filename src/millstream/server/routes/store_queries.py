@@ -1,4 +1,4 @@
-"""Queries of stores: single keys, and pages of ranges, windows, sessions and versions."""
+"""Queries of stores: single keys, ranges, windows, sessions and versions."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ class StoreRoutes:
                 _check_answered(codec.name, answer)
                 with closing(answer.result) as versions:
                     for each in versions:
-                        # Valid at that time, but already returned.
+                        # This version is valid at the start time, but was already returned.
                         if after is not None and not descending and each.timestamp < after.start_ms:
                             continue
                         entry = _entry(codec, shown, each) | {"valid_to": each.valid_to}

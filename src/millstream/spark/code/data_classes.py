@@ -1,4 +1,4 @@
-"""Pickles data classes by value: msgspec structs, dataclasses, named tuples, typed dicts.
+"""Pickles msgspec structs, dataclasses, named tuples and typed dicts by value.
 
 cloudpickle recreates a class in two steps, so that the class may refer to itself: first an empty
 class, then its attributes. This is not enough for classes from which serdes are made:
@@ -80,9 +80,10 @@ def new_struct(
     bases: tuple[type, ...],
     namespace: dict[str, Any],
 ) -> type:
-    """Create a struct without its state in the worker, in place of its metaclass.
+    """Create a struct without its state in the worker.
 
-    `fields` contains the struct's own fields, with the arguments of `msgspec.field`.
+    Unpickling calls this function instead of the metaclass. `fields` contains the struct's own
+    fields, with the arguments of `msgspec.field`.
     """
     # msgspec reads the types when it decodes the first value, after the state has set them.
     namespace["__annotations__"] = dict.fromkeys(fields, Any)
@@ -156,6 +157,7 @@ def _resolved(cls: type, annotations: dict[str, Any]) -> dict[str, Any]:
             hints = typing.get_type_hints(holder, module, dict(vars(cls)), include_extras=True)
             found[name] = hints[name]
         except Exception:
-            # For example, a name that only type checkers import. Code that uses it will raise.
+            # For example, a name that only type checkers import. Code that evaluates the annotation
+            # will raise an error.
             found[name] = annotations[name]
     return found

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from millstream.errors import EnvironmentMismatchError
 
-#: A package, the driver's version and the worker's version. A version is None if not installed.
+#: A package, the driver's version and the worker's version; None for a package that is not
+#: installed.
 Difference = tuple[str, str | None, str | None]
 
 PACKAGES: Final = (
@@ -44,12 +45,13 @@ def installed_versions() -> dict[str, str | None]:
 def checked_task(
     versions: Mapping[str, str | None], plan: bytes
 ) -> Callable[[Iterable[Any]], list[Any]]:
-    """Return the function of the Spark task, which compares versions and runs a pickled plan.
+    """Return the function of the Spark task that runs a pickled plan.
 
-    The function returns one element: the encoded `ThreadExit`, or the list of differences. It must
-    run even if the worker lacks Millstream or has another version. Therefore, it is a closure,
-    which Spark's pickler ships by value (it would ship a module-level function by name), and it
-    uses only the standard library until it has compared the versions.
+    Before it runs the plan, the function compares the versions of packages. It returns one element:
+    the encoded `ThreadExit`, or the list of differences. It must run even if the worker lacks
+    Millstream or has another version. Therefore, it is a closure, which Spark's pickler ships by
+    value (it would ship a module-level function by name), and it uses only the standard library
+    until it has compared the versions.
 
     The function does not read its input. PySpark never reuses a worker whose task left input
     unread, even if reuse is enabled, so the memory of a stream thread is freed with its process.

@@ -1,4 +1,4 @@
-"""Pickles objects that Python pickles by name, or cannot pickle although their parts can be.
+"""Pickles objects as their parts if Python pickles them by name or not at all.
 
 A cached function (`functools.lru_cache`), a `typing.NewType` and objects whose `__reduce__` returns
 a string are pickled as the names of module variables. However, a worker has a different main
@@ -25,7 +25,8 @@ from millstream.spark.code.user_modules import UserModules
 _Reduced = tuple[Any, ...]
 
 _CachedFunction: Final = type(functools.lru_cache(lambda: None))
-#: An attribute of `functools.cached_property` until Python 3.11, which is recreated.
+#: The attribute with the lock of a `functools.cached_property`, which exists until Python 3.11. The
+#: lock is not pickled, but recreated.
 _LOCK: Final = "lock"
 #: The code of each function that `functools.singledispatch` returns.
 _GENERIC: Final = functools.singledispatch(lambda _: None).__code__  # type: ignore[attr-defined]  # a function
@@ -51,7 +52,10 @@ def is_importable(thing: object, name: str, modules: UserModules) -> bool:
 
 
 def reduce_named(thing: Any, name: str) -> _Reduced | None:
-    """Reduce an object whose `__reduce__` returned `name`; return None if unsupported."""
+    """Reduce an object whose `__reduce__` returned `name`.
+
+    Returns None if the object is not supported.
+    """
     if isinstance(thing, _CachedFunction):
         function = thing.__wrapped__
         # `lru_cache` sets this attribute again.
@@ -69,8 +73,8 @@ def reduce_named(thing: Any, name: str) -> _Reduced | None:
 def reduce_composed(thing: Any) -> _Reduced | None:
     """Reduce an object with unpicklable internals; return None for other objects.
 
-    Such objects are a `functools.cached_property`, which may contain a lock, and a
-    `functools.singledispatch` function, which contains weak references.
+    These objects are `functools.cached_property` objects, which may contain a lock, and
+    `functools.singledispatch` functions, which contain weak references.
     """
     if isinstance(thing, functools.cached_property):
         state = {name: value for name, value in vars(thing).items() if name != _LOCK}
@@ -146,7 +150,7 @@ def set_singleton(thing: Any, state: tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def _reduce_singleton(thing: Any, name: str) -> _Reduced | None:
-    """Reduce an object that is pickled as a variable name, which is common for singletons."""
+    """Reduce an object that is pickled as a variable name, often a singleton."""
     kind = type(thing)
     try:
         object.__new__(kind)
@@ -169,7 +173,7 @@ def _slots_of(kind: type) -> tuple[str, ...]:
 
 
 def is_loguru_core(thing: object) -> bool:
-    """Whether an object is a loguru `Core`, which loggers share."""
+    """Return whether an object is a loguru `Core`, which loggers share."""
     kind = type(thing)
     return (kind.__module__, kind.__qualname__) == ("loguru._logger", "Core")
 

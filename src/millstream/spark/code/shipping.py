@@ -47,7 +47,8 @@ from millstream.spark.code.user_modules import UserModules, fill_function, is_co
 
 logger = logging.getLogger(__name__)
 
-#: A larger plan causes a warning, because it most likely contains data by accident.
+#: The size of pickled code above which a warning is logged, because such code most likely contains
+#: data by accident.
 LARGE_PLAN_BYTES: Final = 10 * 1024 * 1024
 
 #: Packages that every worker has. cloudpickle cannot pickle itself by value.
@@ -79,7 +80,10 @@ def dumps(thing: Any) -> bytes:
 
 
 def user_modules() -> list[ModuleType]:
-    """Return the imported modules that are not installed, so workers cannot import them."""
+    """Return the imported modules that are not installed.
+
+    Workers cannot import these modules.
+    """
     # A copy, because other threads may import modules concurrently.
     return [
         module
@@ -178,7 +182,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return make, arguments, (fill, state, imported), None, None, fill_function
 
     def _reduce_object(self, thing: Any) -> Any:
-        """Return the default reduced value; replace it if it is a name workers cannot import."""
+        """Return the reduced value of an object.
+
+        This is the default value, unless the default is a name that workers cannot import.
+        """
         if is_loguru_core(thing):
             # A sink may refer to its own logger.
             return (object, ()) if self._is_trial else reduce_loguru_core(thing, self._is_picklable)
@@ -189,7 +196,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         named = reduce_named(thing, reduced)
         if named is None:
             raise pickle.PicklingError(
-                f"Python pickles it as the variable {reduced!r} of the module "
+                f"Python pickles this object as the variable {reduced!r} of the module "
                 f"{getattr(thing, '__module__', None)!r}, which workers cannot import"
             )
         return named
@@ -239,10 +246,10 @@ def _is_installed(file: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _installed_folders() -> tuple[str, ...]:
-    """Return the folders of the standard library and of installed packages, with trailing slashes.
+    """Return the folders of the standard library and of installed packages.
 
-    These do not include all of `sys.prefix`, which is /usr on many systems and may contain
-    applications as well.
+    The folders end with a slash. They do not include all of `sys.prefix`, which is /usr on many
+    systems and may contain applications as well.
     """
     packages = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")}
     packages.update(site.getsitepackages())

@@ -1,4 +1,4 @@
-"""Finds the unpicklable object in a large object graph, and the path to this object.
+"""Finds the unpicklable object in a large object graph, and the path to it.
 
 "cannot pickle '_thread.lock' object" is of little use for a whole topology. The search tries the
 parts of an unpicklable object one by one, descends into the first part that fails, and ends at an
@@ -39,7 +39,10 @@ class _Step(NamedTuple):
 
 
 def find_unpicklable(thing: Any, what: str, attempt: Callable[[Any], bytes]) -> UnpicklableObject:
-    """Find the culprit in an unpicklable object; `attempt` pickles an object or raises an error."""
+    """Find the culprit in an unpicklable object.
+
+    `attempt` pickles an object, or raises an error.
+    """
     path = [what]
     node: str | None = None
     # The list keeps the objects alive, because ids are only unique among existing objects.
@@ -48,7 +51,7 @@ def find_unpicklable(thing: Any, what: str, attempt: Callable[[Any], bytes]) -> 
     for _ in range(_MAX_DEPTH):
         named = _node_name(thing)
         if named is not None:
-            # Dropped, because the path to a node consists of internal objects only.
+            # Drop the path to the node, which consists of internal objects only.
             kind = "store" if "Store" in type(thing).__name__ else "node"
             path, node = [f"{kind} '{named}'"], named
         step = _failing_part(thing, attempt, {id(other) for other in visited})

@@ -1,4 +1,7 @@
-"""Pickles user modules by value: their variables, their functions' globals, and lazy imports.
+"""Pickles user modules by value.
+
+The pickle includes the variables of the modules, the globals of their functions, and modules that
+functions import lazily.
 
 cloudpickle recreates a function with its own globals dictionary, separate from the function's
 module. Here, the functions of a module share the dictionary of the recreated module, as they do in
@@ -30,7 +33,7 @@ from weakref import WeakKeyDictionary
 _IMPORT_MACHINERY: Final = frozenset(
     {"__builtins__", "__cached__", "__loader__", "__spec__", "__path__"}
 )
-#: Attributes for relative imports and messages, which even an otherwise empty module has.
+#: Attributes for relative imports and messages, which are set even in an `EmptyModule`.
 _IDENTITY: Final = ("__package__", "__file__")
 _MAIN: Final = "__main__"
 #: Functions that import a module by name.
@@ -63,7 +66,7 @@ class UserModules:
         return is_listed and not is_compiled(sys.modules.get(name))
 
     def empty(self, module: ModuleType) -> EmptyModule:
-        """Return the object that represents the module without its variables in this pickle."""
+        """Return the module's representation in this pickle, without its variables."""
         return self._empty.setdefault(module.__name__, EmptyModule(module))
 
     def reduce(self, module: ModuleType) -> _Reduced:
@@ -90,7 +93,10 @@ class UserModules:
 
 
 def is_compiled(module: object) -> bool:
-    """Whether a module is a compiled extension, which cannot be pickled by value."""
+    """Return whether a module is a compiled extension.
+
+    Compiled extensions cannot be pickled by value.
+    """
     file = getattr(module, "__file__", None)
     return isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES))
 
@@ -111,9 +117,10 @@ class EmptyModule:
 
 @dataclass(frozen=True, eq=False)
 class PackageContents:
-    """Represents a package with its own variables, but without its submodules, in a pickle.
+    """Represents a package without its submodules in a pickle.
 
-    The import of one submodule does not need the others, which may contain unpicklable objects.
+    The package's own variables are included. The import of one submodule does not need the others,
+    which may contain unpicklable objects.
     """
 
     empty: EmptyModule
@@ -130,7 +137,10 @@ class PackageContents:
 
 
 class ModuleGlobals(dict[str, Any]):
-    """Represents a module's dictionary in a pickle, as the globals of the module's functions."""
+    """Represents a module's dictionary in a pickle.
+
+    The functions of the module have this dictionary as their globals.
+    """
 
     def __init__(self, module: EmptyModule) -> None:
         super().__init__()
@@ -242,7 +252,7 @@ def _absolute_name(name: str, package: object) -> str:
     try:
         return importlib.util.resolve_name(name, package if isinstance(package, str) else None)
     except ImportError:
-        # A relative import outside a package, which fails in the driver as well.
+        # This is a relative import outside a package, which fails in the driver as well.
         return name
 
 
@@ -276,17 +286,17 @@ def _find_imports(code: CodeType) -> Iterator[tuple[str, bool]]:
 
 
 def module_path() -> tuple[str, ...]:
-    """Return `sys.path` of this process, with the working directory as an absolute path."""
+    """Return `sys.path`, with the working directory as an absolute path."""
     return tuple(path or os.getcwd() for path in sys.path)
 
 
 @contextmanager
 def driver_modules(path: Sequence[str]) -> Iterator[None]:
-    """Make `import` find the driver's modules inside the context, on the driver's machine.
+    """Make `import` find the driver's modules inside the context.
 
-    The worker's own folders, which contain Spark's modules, precede those of the driver's
-    `sys.path`. Modules that were pickled by value take precedence over their files and have the
-    driver's variables.
+    Module files are found if the worker runs on the driver's machine. The worker's own folders,
+    which contain Spark's modules, precede those of the driver's `sys.path`. Modules that were
+    pickled by value take precedence over their files and have the driver's variables.
     """
     added = [folder for folder in dict.fromkeys(path) if folder not in sys.path]
     sys.path.extend(added)

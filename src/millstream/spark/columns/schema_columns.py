@@ -55,7 +55,10 @@ def codec_of_schema(serde: RegistrySerde) -> ColumnCodec:
 
 
 class _AvroCodecs:
-    """Creates the codecs for one Avro schema, and stores its named types for later references."""
+    """Creates the codecs for one Avro schema.
+
+    Named types are stored for later references.
+    """
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
@@ -136,7 +139,10 @@ def _avro_takes_null(schema: Any) -> bool:
 
 
 def _avro_logical_type(schema: Mapping[str, Any]) -> ColumnCodec | None:
-    """Return the codec for a logical type that fastavro converts; None for other types."""
+    """Return the codec for a logical type that fastavro converts.
+
+    Returns None for other types.
+    """
     arrow = load_arrow()
     logical = f"{schema['type']}-{schema.get('logicalType')}"
     if logical in ("bytes-decimal", "fixed-decimal"):

@@ -1,7 +1,8 @@
-"""Maps serdes to column types of Spark and Arrow, and converts between bytes and columns.
+"""Maps serdes to column types, and converts between bytes and columns.
 
-`column_of(serde)` returns a column, which has these types and converts bytes to a `pyarrow.Array`
-and back. A serde that consists of user functions has no declared type, so its values remain bytes.
+`column_of(serde)` returns a column, which has the types of Spark and Arrow, and converts bytes to a
+`pyarrow.Array` and back. A serde that consists of user functions has no declared type, so its
+values remain bytes.
 
 | serde | Spark's type |
 | --- | --- |
@@ -144,7 +145,7 @@ class BinaryColumn(SerdeColumn):
 
 
 class NumberColumn(SerdeColumn):
-    """Converts numbers of a fixed size to a column without creating an object per value."""
+    """Converts fixed-size numbers to a column without creating an object per value."""
 
     def __init__(self, serde: FixedSizeSerde[Any], codec: ColumnCodec) -> None:
         super().__init__(serde, codec)
@@ -179,7 +180,10 @@ def numbers_of(fixed: Any, code: str, arrow_type: Any) -> Any:
 
 
 def column_of(serde: Serde[Any]) -> SerdeColumn:
-    """Return the column for a serde's values. Requires pyarrow, or raises an `ImportError`."""
+    """Return the column for a serde's values.
+
+    Raises an `ImportError` if pyarrow is not installed.
+    """
     if _is_opaque(serde):
         serde = BYTES
     codec = _codec_of(serde)
@@ -189,7 +193,7 @@ def column_of(serde: Serde[Any]) -> SerdeColumn:
 
 
 def _is_opaque(serde: Serde[Any]) -> bool:
-    """Whether the type of the serde's values is unknown."""
+    """Return whether the type of the serde's values is unknown."""
     if isinstance(serde, RegistrySerde):
         return serde.schema is None
     return not isinstance(serde, TypedSerde | ListSerde | WindowedSerde | ConstantSerde)
@@ -249,12 +253,18 @@ def _windowed(row: Mapping[str, Any]) -> Windowed[Any]:
 
 
 def time_of_ms(time_ms: int) -> datetime | None:
-    """Convert a time for a column; return None for the end of a window that never ends."""
+    """Convert milliseconds to a time.
+
+    Returns None for the end of a window that never ends.
+    """
     return None if time_ms >= LAST_MS else _EPOCH + timedelta(milliseconds=time_ms)
 
 
 def ms_of_time(time: datetime | None) -> int:
-    """Convert an aware time, rounded down. None is the end of a window that never ends."""
+    """Convert an aware time to milliseconds, rounded down.
+
+    None is the end of a window that never ends.
+    """
     return MAX_TIME_MS if time is None else (time - _EPOCH) // _MILLISECOND
 
 

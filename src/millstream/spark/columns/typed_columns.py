@@ -147,7 +147,9 @@ class FieldCodec:
 
 
 class StructCodec(ColumnCodec):
-    """Converts values with at least one field. Spark has no use for a struct without fields.
+    """Converts values with at least one field.
+
+    Spark has no use for a struct without fields.
 
     `extra` contains additional items of a built-in value, such as the struct's tag. `as_list` is
     True if the built-in value is a list of the fields.
@@ -291,7 +293,10 @@ def _codec_of_info(info: Any, enclosing: tuple[Any, ...]) -> ColumnCodec:
 
 
 def _plain_type(arrow: Any, info: Any) -> Any:
-    """Return the Arrow type for values that need no conversion; None for other values."""
+    """Return the Arrow type for values that need no conversion.
+
+    Returns None for other values.
+    """
     if isinstance(info, inspect.DateTimeType):
         return arrow.timestamp("us") if info.tz is False else utc_timestamps()
     types = {
@@ -313,7 +318,10 @@ def _plain_type(arrow: Any, info: Any) -> Any:
 
 
 def _codec_of_values(values: Sequence[Any]) -> ColumnCodec:
-    """Return the codec for an enum or literal, by value if all values are str or all are int."""
+    """Return the codec for the values of an enum or literal.
+
+    The column contains the values themselves if all are str or all are int.
+    """
     arrow = load_arrow()
     kinds = {type(value) for value in values if value is not None}
     if kinds == {str}:

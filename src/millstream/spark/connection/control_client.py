@@ -36,7 +36,7 @@ from millstream.spark.connection.reliable_channel import (
 
 logger = logging.getLogger(__name__)
 
-#: How long a thread continues without its driver.
+#: The default grace period: how long a thread continues to run while it tries to reconnect.
 GRACE_MS: Final = 30_000
 #: How long `report` blocks while the buffer is full of unacknowledged reports.
 REPORT_WAIT_MS: Final = 100
@@ -46,7 +46,8 @@ REPORT_WAIT_MS: Final = 100
 MAX_REPLY_BYTES: Final = 32 * 1024 * 1024
 
 _CONNECT_TIMEOUT_S: Final = 5.0
-#: The maximum number of queued commands. Others wait in the driver, which has its own limit.
+#: The maximum number of queued commands. Further commands wait in the driver, which has its own
+#: limit.
 _MAX_COMMANDS: Final = 1_000
 _INITIAL_BACKOFF_S: Final = 0.1
 _MAX_BACKOFF_S: Final = 2.0
@@ -80,7 +81,7 @@ class ControlChannel:
         self._hello = hello
         self._grace_s = grace_ms / 1000
         self._reliable_channel = ReliableChannel(max_messages=max_reports, drop_oldest=True)
-        # A SimpleQueue, because its `put` is safe in a signal handler. `_on_message` limits it.
+        # A SimpleQueue, because its `put` is safe in a signal handler. `_on_message` bounds it.
         self._commands: queue.SimpleQueue[ReceivedCommand] = queue.SimpleQueue()
         self._peeked: list[ReceivedCommand] = []
         #: None until the code has been received.
@@ -109,7 +110,10 @@ class ControlChannel:
         return not self.lost
 
     def close(self, flush_ms: int = 2_000) -> None:
-        """Deliver pending reports for up to `flush_ms`, then disconnect and join the threads."""
+        """Deliver pending reports, disconnect, and join the threads.
+
+        Reports are delivered for up to `flush_ms`.
+        """
         if not self.lost and self._connector.is_alive():
             self._reliable_channel.flush(flush_ms / 1000)
         self._closing.set()
@@ -118,7 +122,7 @@ class ControlChannel:
         if link is not None:
             link.close()
         if self._connector.is_alive():
-            # Longer than any blocking call of that thread.
+            # Wait longer than any blocking call of that thread takes.
             self._connector.join(_CONNECT_TIMEOUT_S + 1)
 
     def take_code(self) -> bytes:
@@ -150,8 +154,8 @@ class ControlChannel:
     def reply(self, command: ReceivedCommand, answer: Any) -> None:
         """Reply to a request. If `answer` is an exception, the driver raises it.
 
-        Does nothing for a command that needs no reply. If too many replies are unacknowledged, this
-        sends an error instead, so that replies do not displace reports.
+        Does nothing for a command that needs no reply. If too many replies are unacknowledged, the
+        method sends an error instead, so that replies do not displace reports.
         """
         if command.number is None:
             return
@@ -186,7 +190,10 @@ class ControlChannel:
             link.process_io(_MAX_COMMANDS - self._commands.qsize())
 
     def commands(self) -> list[ReceivedCommand]:
-        """Return the commands that arrived since the last call, oldest first, without blocking."""
+        """Return the commands that arrived since the last call, oldest first.
+
+        This method does not block.
+        """
         arrived = self._commands
         # Called in each iteration of the processing loop. There are rarely any commands.
         if not self._peeked and arrived.empty():
@@ -229,7 +236,7 @@ class ControlChannel:
         try:
             self._reconnect_loop()
         except Exception as error:
-            # Without this thread, commands no longer arrive.
+            # Without the connector thread, no more commands arrive.
             logger.exception(
                 "The control connection of %s failed unexpectedly", self._hello.thread_name
             )
@@ -251,7 +258,7 @@ class ControlChannel:
             self._connected.clear()
             self._link = None
             if link.rejection is not None:
-                self._mark_lost(f"the driver rejected it: {link.rejection}")
+                self._mark_lost(f"the driver rejected this thread: {link.rejection}")
                 break
             if not self._closing.is_set():
                 logger.warning(
@@ -262,14 +269,17 @@ class ControlChannel:
                 )
 
     def _connect(self) -> ControlLink | None:
-        """Retry until a link is established, the channel is closed, or the grace period ends."""
+        """Connect to the driver, with retries.
+
+        Retries end when a link is established, the channel is closed, or the grace period is over.
+        """
         deadline = time.monotonic() + self._grace_s
         backoff_s = _INITIAL_BACKOFF_S
         while not self._closing.is_set():
             try:
                 return self._register()
             except _RejectedError as rejection:
-                self._mark_lost(f"the driver rejected it: {rejection}")
+                self._mark_lost(f"the driver rejected this thread: {rejection}")
                 return None
             except ConnectionError as error:
                 left_s = deadline - time.monotonic()

@@ -1,10 +1,10 @@
-"""The wire protocol between driver and stream thread: authenticated frames over TCP.
+"""The wire protocol between driver and stream thread.
 
-Both ends prove that they have the application's key before any other data is read, because frames
-contain pickles, and a peer that can send a pickle can execute code. Each frame has an
-authentication code that binds it to the connection, the direction and its position in the stream,
-so frames can be neither injected nor replayed. Between machines, the connection uses TLS
-(`encryption`).
+The protocol consists of authenticated frames over TCP. Both ends prove that they have the
+application's key before any other data is read, because frames contain pickles, and a peer that can
+send a pickle can execute code. Each frame has an authentication code that binds it to the
+connection, the direction and its position in the stream, so frames can be neither injected nor
+replayed. Between machines, the connection uses TLS (`encryption`).
 
 A frame consists of the length of the body (4 bytes, big-endian), the authentication code
 (16 bytes), and the body.
@@ -39,7 +39,7 @@ _LENGTH: Final = struct.Struct(">I")
 _COUNTER: Final = struct.Struct(">Q")
 #: The kernel's `struct timeval`: seconds and microseconds.
 _TIMEVAL: Final = struct.Struct("@ll")
-#: The maximum size of one `send` call, so that the timeout limits progress, not a whole frame.
+#: The maximum size of one `send` call, so that the timeout applies to each part of a large frame.
 _CHUNK_BYTES: Final = 256 * 1024
 #: The minimum buffer size of one `recv` call, because many small frames arrive together.
 _READ_BYTES: Final = 64 * 1024
@@ -67,8 +67,8 @@ class ControlConnection:
         self._unsent = b""
         #: The bytes that were received but not yet consumed.
         self._received = bytearray()
-        # Use the kernel's timeout, because Python's timeout needs an additional system call each
-        # time, and after each system call a thread waits for Python's global interpreter lock.
+        # Use the kernel's timeout: Python's timeout needs an additional system call each time, and
+        # after each system call, a thread may have to wait for Python's global interpreter lock.
         sock.settimeout(None)
         seconds, fraction_s = divmod(idle_timeout_s, 1)
         limit = _TIMEVAL.pack(int(seconds), int(fraction_s * 1e6))
@@ -121,7 +121,10 @@ class ControlConnection:
 
     @property
     def supports_nonblocking(self) -> bool:
-        """Whether the connection supports non-blocking calls. Encrypted connections do not."""
+        """Whether the connection supports non-blocking calls.
+
+        Encrypted connections do not support them.
+        """
         return isinstance(self._sock, socket.socket)
 
     def send_nowait(self, *bodies: bytes) -> None:
@@ -256,9 +259,10 @@ def accept_worker(
     idle_timeout_s: float,
     tls: ssl.SSLContext | None = None,
 ) -> ControlConnection:
-    """Open the driver's end of a connection, or close the socket and raise a `ConnectionError`.
+    """Open the driver's end of a connection.
 
-    `timeout_s` limits the time for authenticating the client.
+    If this fails, the socket is closed and a `ConnectionError` is raised. `timeout_s` limits the
+    time for encrypting and authenticating the connection.
     """
     deadline = time.monotonic() + timeout_s
     sock: Stream = accepted
@@ -273,11 +277,11 @@ def accept_worker(
         theirs = _read_nonce(sock, deadline)
         proof = _read(sock, _PROOF_BYTES, deadline)
         if not hmac.compare_digest(proof, _proof(authkey, b"worker", mine, theirs)):
-            raise ConnectionError("The client does not have this application's key.")
+            raise ConnectionError("The peer does not have this application's key.")
         sock.sendall(_proof(authkey, b"driver", mine, theirs))
     except OSError as error:
         sock.close()
-        raise ConnectionError(f"The client did not complete the handshake: {error}") from error
+        raise ConnectionError(f"The peer did not complete the handshake: {error}") from error
     return ControlConnection(
         sock,
         _proof(authkey, b"session", mine, theirs),

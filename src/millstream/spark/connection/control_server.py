@@ -42,7 +42,7 @@ from millstream.spark.connection.reliable_channel import (
 logger = logging.getLogger(__name__)
 
 _HANDSHAKE_TIMEOUT_S: Final = 10.0
-#: The maximum number of concurrent handshakes. Additional clients are disconnected and retry.
+#: The maximum number of concurrent handshakes. Further connections are closed; workers then retry.
 _MAX_HANDSHAKES: Final = 128
 #: How long a new connection waits for the end of the previous connection of the same attempt.
 _TAKEOVER_S: Final = 10.0
@@ -54,7 +54,10 @@ R = TypeVar("R")
 
 
 class ControlListener(Protocol):
-    """The server's callbacks, which it calls on its threads, sequentially per stream thread."""
+    """The callbacks of the server.
+
+    They run on the server's threads, one at a time for each stream thread.
+    """
 
     def on_registered(self, hello: Hello) -> None:
         """Handle the first registration of an attempt."""
@@ -198,7 +201,9 @@ class ControlServer:
         return attempt is not None and attempt.link is not None
 
     def send(self, name: str, command: Command) -> None:
-        """Send a command. If the connection is broken, deliver the command after a reconnect.
+        """Send a command to a stream thread.
+
+        If the connection is broken, the command is delivered after a reconnect.
 
         Raises:
             ThreadUnavailableError: the thread is not registered, or too many commands are pending.
@@ -263,7 +268,10 @@ class ControlServer:
         return pending.reply
 
     def drop_connection(self, name: str) -> None:
-        """Close a thread's connection, which the thread then reopens. For tests and operators."""
+        """Close a thread's connection, which the thread then reopens.
+
+        Intended for tests and operators.
+        """
         attempt = self._find_attempt(name)
         link = None if attempt is None else attempt.link
         if link is not None:
@@ -344,7 +352,7 @@ class ControlServer:
         self._run_link(admitted, connection, last_received, wants_code=wants_code)
 
     def _admit(self, hello: Hello) -> _Attempt | str:
-        """Return the client's attempt, or the reason why it is rejected."""
+        """Return a stream thread's attempt, or the reason to reject the thread."""
         name = hello.thread_name
         if hello.application_id != self._application_id:
             return f"this is the driver of '{self._application_id}'"

@@ -1,9 +1,9 @@
-"""Encrypts the control connection between machines with TLS and a self-signed certificate.
+"""Encrypts the control connection between machines with TLS.
 
-Each application instance creates its own certificate. Python's standard library cannot create
-certificates, but Spark always has a JVM. Java creates the key pair and the signature, and this
-module encodes the certificate. The certificate contains no host name and never expires, because a
-stream thread compares it byte by byte with the certificate in its `ThreadPlan`.
+Each application instance creates its own self-signed certificate. Python's standard library cannot
+create certificates, but Spark always has a JVM. Java creates the key pair and the signature, and
+this module encodes the certificate. The certificate contains no host name and never expires,
+because a stream thread compares it byte by byte with the certificate in its `ThreadPlan`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _READ_BYTES: Final = 256 * 1024
 _SEQUENCE, _SET, _INTEGER, _BIT_STRING, _UTF8 = b"\x30", b"\x31", b"\x02", b"\x03", b"\x0c"
 _ECDSA_WITH_SHA256: Final = bytes.fromhex("300a06082a8648ce3d040302")
 _COMMON_NAME: Final = bytes.fromhex("0603550403")
-#: Valid from 2000 to 9999-12-31, the value for certificates without expiration.
+#: The validity, from 2000-01-01 to 9999-12-31, the end date of certificates without expiration.
 _ALWAYS: Final = b"\x17\x0d000101000000Z" + b"\x18\x0f99991231235959Z"
 
 
@@ -100,7 +100,10 @@ class EncryptedSocket:
         self.shutdown, self.close = sock.shutdown, sock.close
 
     def do_handshake(self, deadline: float) -> None:
-        """Perform the handshake, or raise an `OSError` at the deadline (on the monotonic clock)."""
+        """Perform the handshake.
+
+        Raises an `OSError` at the deadline, which is a time of the monotonic clock.
+        """
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -158,7 +161,10 @@ class EncryptedSocket:
 
 
 def wrap_client_socket(sock: socket.socket, certificate: bytes, deadline: float) -> EncryptedSocket:
-    """Encrypt a connection; raise an `OSError` if the driver does not have this certificate."""
+    """Encrypt a connection to the driver.
+
+    Raises an `OSError` if the driver does not have this certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # The certificate is compared below, and the handshake proves possession of its key.

@@ -1,4 +1,6 @@
-"""The messages of the control connection: hello, reports, commands, replies, thread exits.
+"""The messages of the control connection.
+
+They include hellos, reports, commands, replies and thread exits.
 
 Message bodies are pickled with cloudpickle, because they may contain exceptions and other objects
 of the user. Queries and their results, which are frequent, have a compact encoding. An object that
@@ -42,10 +44,10 @@ MAX_DATA_BYTES: Final = MAX_FRAME_BYTES - 64 * 1024
 
 
 class Epoch(NamedTuple):
-    """Identifies an attempt to run a stream thread. A later attempt compares as greater.
+    """Identifies an attempt to run a stream thread.
 
-    `submission` counts the jobs that the driver submitted. `spark_attempt` is Spark's task attempt
-    ID, which increases with each retry.
+    A later attempt compares as greater. `submission` counts the jobs that the driver submitted.
+    `spark_attempt` is Spark's task attempt ID, which increases with each retry.
     """
 
     submission: int
@@ -146,7 +148,10 @@ class ShippedError:
         )
 
     def restore(self) -> BaseException:
-        """Return the exception, or a `StreamsError` with its text if it cannot be unpickled."""
+        """Return the exception.
+
+        If the exception cannot be unpickled, returns a `StreamsError` with its text.
+        """
         error = self._unpickle() or StreamsError(
             f"{self.type_name}: {self.message} (only the text of this exception could be sent "
             f"from the worker: {self.text_reason or 'its class does not exist here'})"
@@ -184,7 +189,10 @@ def encode_value(value: Any) -> bytes:
 
 
 def decode_value(data: bytes) -> Any:
-    """Decode the bytes of `encode_value`. Returns an `UndeliverableObject` instead of raising."""
+    """Decode the bytes of `encode_value`.
+
+    Returns an `UndeliverableObject` instead of raising an exception.
+    """
     try:
         if data[0] != _PICKLE:
             return decode_compact(data)
@@ -198,7 +206,10 @@ def encode_message(message_type: MessageType, data: bytes, number: int | None = 
 
 
 def decode_message(payload: bytes) -> tuple[MessageType, bytes, int | None]:
-    """Split a message into type, data and number; raise a `ValueError` if it is invalid."""
+    """Split a message into its type, data and number.
+
+    Raises a `ValueError` if the message is invalid.
+    """
     try:
         message_type, number = _MESSAGE.unpack_from(payload)
     except struct.error as error:
@@ -238,14 +249,20 @@ def _restore_errors(value: Any) -> Any:
 
 
 def _root_error(error: BaseException) -> BaseException:
-    """Return the first error in the chain of causes that is not a `StreamsError` wrapper."""
+    """Return the first error in the chain that is not a `StreamsError` wrapper.
+
+    The chain consists of the error and its causes.
+    """
     while isinstance(error, StreamsError) and error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def _pickle_without_causes(error: BaseException) -> tuple[bytes | None, str]:
-    """Pickle an exception without its causes, or return the reason why this is impossible."""
+    """Pickle an exception without its causes.
+
+    Returns None and the reason if this is impossible.
+    """
     try:
         alone = error
         if isinstance(error, StreamsError):

@@ -1,4 +1,4 @@
-"""Reliable, ordered delivery of messages between driver and stream thread across reconnects.
+"""Reliable, ordered delivery of messages between driver and stream thread.
 
 Messages are numbered and buffered until the peer has acknowledged them, so that each message is
 delivered exactly once and in order, even after a reconnect. A network failure neither loses a state
@@ -54,10 +54,10 @@ class _PendingMessage:
 
 
 class ReliableChannel:
-    """Buffers the numbered messages between the driver and one attempt of a stream thread.
+    """Buffers the numbered messages between the driver and a thread's attempt.
 
-    At the limits of unacknowledged messages or bytes, `post` drops the oldest messages, which are
-    counted in `dropped`, or rejects the new message.
+    If there are too many unacknowledged messages or bytes, `post` either drops the oldest messages
+    and counts them in `dropped` (with `drop_oldest`), or rejects the new message.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ReliableChannel:
     def post(self, payload: bytes, *, wait_s: float = 0.0, latest_key: Hashable = None) -> bool:
         """Enqueue a message, which is sent as soon as a link exists.
 
-        If the buffer is full, this waits for space for up to `wait_s`. A message with a
+        If the buffer is full, wait for space for up to `wait_s`. A message with a
         `latest_key` replaces an unsent message with an equal key; use a key if only the latest
         value matters. Returns False if the buffer remained full or the channel has ended.
         """
@@ -131,7 +131,10 @@ class ReliableChannel:
             self._send_condition.notify_all()
 
     def resume(self, last_received: int) -> None:
-        """Prepare for a new link. The peer has received the messages up to `last_received`."""
+        """Prepare for a new link.
+
+        The peer has received the messages up to `last_received`.
+        """
         with self._room_condition:
             self._unsent.extendleft(reversed(self._unacknowledged))
             self._unacknowledged.clear()
@@ -187,7 +190,10 @@ class ReliableChannel:
             return batch
 
     def cork(self, *, close: bool) -> None:
-        """Disable notifications of new messages, which are then polled, or re-enable them."""
+        """Disable notifications of new messages, or re-enable them if `close` is False.
+
+        While notifications are disabled, new messages must be polled.
+        """
         with self._send_condition:
             self._is_corked = close
             self._send_condition.notify_all()
@@ -303,7 +309,8 @@ class ControlLink:
                 self._receive_nowait(max_messages // _MAX_BATCH_MESSAGES)
             self._send_nowait()
         except ConnectionError:
-            # As in the link's own threads. Taken messages are sent again after a reconnect.
+            # The link's own threads do the same. Messages that were taken from the channel are sent
+            # again after a reconnect.
             self.close()
 
     def _wait_for_external_io(self) -> None:
@@ -420,7 +427,8 @@ class ControlLink:
                     heartbeat = _HEAD.pack(_HEARTBEAT, 0, reliable_channel.received)
                     self._connection.send(*(self._bodies(batch) or [heartbeat]))
             except ConnectionError:
-                # The reader gets the same error and ends the link. Taken messages are sent again.
+                # The reader gets the same error and ends the link. Messages that were taken from
+                # the channel are sent again after a reconnect.
                 return
             if batch and self._linger_s:
                 time.sleep(self._linger_s)

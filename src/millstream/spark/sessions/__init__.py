@@ -1,1 +1,1 @@
-"""The Spark session that runs the stream threads, with its executors, slots and connectors."""
+"""The stream threads' Spark session, with its executors, slots and connectors."""

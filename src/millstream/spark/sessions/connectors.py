@@ -1,7 +1,8 @@
-"""Adds Spark connectors and table formats that PySpark does not include to a session.
+"""Adds Spark connectors and table formats to a session.
 
-The connectors are `kafka` (source and sink of Structured Streaming), `delta` (Delta Lake) and
-`iceberg` (Apache Iceberg). `CONNECTORS` lists their artifacts for each version of Spark.
+PySpark does not include them. The connectors are `kafka` (source and sink of Structured Streaming),
+`delta` (Delta Lake) and `iceberg` (Apache Iceberg). `CONNECTORS` lists their artifacts for each
+version of Spark.
 
 The jars are fetched in the same way as those of the embedded broker: once, with PySpark's Ivy, into
 a folder in `~/.cache/millstream` (MILLSTREAM_CACHE), from Maven Central or the repositories in
@@ -35,9 +36,10 @@ _EXTENSIONS: Final = "spark.sql.extensions"
 
 @dataclass(frozen=True, slots=True)
 class MavenArtifact:
-    """The Maven coordinates of a jar, such as `io.delta`, `delta-spark_{series}_2.13`, `4.4.0`.
+    """The Maven coordinates of a jar.
 
-    `{spark}` is replaced by the version of Spark, `{series}` by its first two numbers.
+    An example is `io.delta`, `delta-spark_{series}_2.13`, `4.4.0`. `{spark}` is replaced by the
+    version of Spark, `{series}` by its first two numbers.
     """
 
     group: str
@@ -73,7 +75,7 @@ class Connector:
     settings: tuple[tuple[str, str], ...] = ()
 
 
-#: All connectors by name. Tested with Spark 4.2.0.
+#: All connectors by name. Tested with Spark 4.1.1 and 4.2.0.
 CONNECTORS: Final[Mapping[str, Connector]] = {
     connector.name: connector
     for connector in (
@@ -127,7 +129,10 @@ def spark_version() -> str:
 
 
 def coordinates(name: str, spark: str | None = None) -> list[str]:
-    """Return the coordinates of a connector's jars in the format of `spark.jars.packages`."""
+    """Return the coordinates of a connector's jars.
+
+    They have the format of `spark.jars.packages`.
+    """
     version = spark or spark_version()
     artifacts = _find_connector(name, version).artifacts
     return [artifact.of(version).coordinates for artifact in artifacts]
@@ -177,9 +182,10 @@ def require(session: SparkSession, names: Iterable[str]) -> None:
 
 
 def add_to_jvm(jvm: Any, names: Iterable[str]) -> None:
-    """Add the jars of connectors to a running driver JVM, before a session starts in it.
+    """Add the jars of connectors to the running JVM of the driver.
 
-    PySpark reuses its JVM for later sessions, and the first session may have had no connectors.
+    Call this before a session starts in the JVM. PySpark reuses its JVM for later sessions, and the
+    first session may have had no connectors.
     """
     for name in names:
         connector = _find_connector(name, spark_version())

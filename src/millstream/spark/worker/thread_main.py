@@ -64,9 +64,9 @@ class StreamThreadMain:
 def thread_exit(outcome: ThreadOutcome, stopped_by: str | None) -> ThreadExit:
     """Convert a thread's outcome to the `ThreadExit` for the driver.
 
-    A thread that the user did not close is restarted elsewhere, even if closing it failed: the
-    unfinished work is repeated, and the failure does not indicate a problem in the user's code or
-    the cluster. `stopped_by` is the reason, or None if the driver closed the thread.
+    A thread that the user did not close is restarted elsewhere, even if the thread failed to close:
+    the unfinished work is repeated, and the failure does not indicate a problem in the user's code
+    or the cluster. `stopped_by` is the reason, or None if the driver closed the thread.
     """
     history = tuple(outcome.history)
     if outcome.error is not None:
@@ -82,7 +82,7 @@ def thread_exit(outcome: ThreadOutcome, stopped_by: str | None) -> ThreadExit:
 
 @contextmanager
 def _short_switch_interval() -> Iterator[None]:
-    """Hand Python's global interpreter lock to waiting threads after half a millisecond.
+    """Hand the global interpreter lock to waiting threads after half a millisecond.
 
     The threads that transport interactive queries and their results need the lock a few hundred
     times per second, and by default wait 5 ms each time while the loop computes. At 1,000 queries

@@ -1,7 +1,7 @@
-"""Configures logging on workers as on the driver, so that the program's own loggers work there.
+"""Configures logging on workers as on the driver.
 
-Levels, formats and filters are shipped; files and other destinations are not. Workers log to
-stderr.
+This includes the program's own loggers. Levels, formats and filters are shipped; files and other
+destinations are not. Workers log to stderr.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class LoggingSetup:
         )
 
     def _enable_millstream_loggers(self) -> None:
-        """Enable Millstream's loggers that an earlier application disabled with `dictConfig`."""
+        """Enable Millstream's loggers that an earlier application has disabled.
+
+        Applications can disable loggers with `dictConfig`.
+        """
         for name, logger in _loggers(include_millstream=True).items():
             if name.partition(".")[0] == _MILLSTREAM and name not in self.loggers:
                 logger.disabled = False
@@ -142,7 +145,7 @@ def _settings_of(logger: logging.Logger) -> _LoggerSettings:
     )
 
 
-#: `StringTemplateStyle` and `StrFormatStyle` are subclasses of `PercentStyle`.
+#: The style of a formatter by the exact class: the last two are subclasses of `PercentStyle`.
 _STYLES: Final[Mapping[type[logging.PercentStyle], str]] = {
     logging.PercentStyle: "%",
     logging.StrFormatStyle: "{",
@@ -162,11 +165,11 @@ def _stderr_handler(settings: _HandlerSettings) -> logging.Handler:
 
 @dataclass(frozen=True)
 class LogFilters:
-    """The filters of a process's loggers, and of the handlers whose formats workers use.
+    """The filters of a process's loggers and handlers.
 
-    A format may name fields that a filter adds to each record. Filters are user code, so they are
-    shipped with the topology rather than with the levels and formats, which Spark may write to
-    disk.
+    Of the handlers, only those whose formats workers use are included. A format may name fields
+    that a filter adds to each record. Filters are user code, so they are shipped with the topology
+    rather than with the levels and formats, which Spark may write to disk.
     """
 
     #: Pickled filters by logger name; the root logger's name is empty.
@@ -210,9 +213,10 @@ class _WorkerHandler(logging.StreamHandler[TextIO]):
 
 
 class _LenientFormatter(logging.Formatter):
-    """Formats a record as the driver does, or in a default format if the record lacks a field.
+    """Formats records as the driver does.
 
-    Fields can be missing because log record factories and unpicklable filters are not shipped.
+    A record that lacks a field gets a default format. Fields can be missing because log record
+    factories and unpicklable filters are not shipped.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -226,10 +230,11 @@ _PLAIN = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 
 
 class _LenientFilter:
-    """Filters records as the driver does, and keeps records for which the filter raises.
+    """Filters records as the driver does.
 
-    A filter may depend on the driver's state, for example on a context variable. Python's loggers
-    propagate a filter's exception to the code that logs.
+    Records for which the filter raises an exception are kept. A filter may depend on the driver's
+    state, for example on a context variable. Python's loggers propagate a filter's exception to the
+    code that logs.
     """
 
     def __init__(self, shipped: Any) -> None:
@@ -275,7 +280,10 @@ def _unpickle_filters(filters: Sequence[bytes]) -> Iterator[Any]:
 
 
 class _UtcFormatter(logging.Formatter):
-    """Formats lines as `2026-01-31 12:00:00,000Z INFO [shop-StreamThread-1] millstream.x: …`."""
+    """Formats lines with the time in UTC, the level, the thread and the logger.
+
+    An example is `2026-01-31 12:00:00,000Z INFO [shop-StreamThread-1] millstream.x: …`.
+    """
 
     @staticmethod
     def converter(seconds: float | None) -> time.struct_time:

@@ -3,7 +3,7 @@
 The task connects to the driver, runs the thread's code, and restores the state of the process,
 because PySpark may reuse the process for another task. PySpark may also kill the process without
 notice. Errors of the thread are returned as data; the Spark task itself fails only if its process
-dies.
+ends unexpectedly.
 """
 
 from __future__ import annotations
@@ -149,7 +149,10 @@ def _call_main(plan: ThreadPlan, channel: ControlChannel, attempt: Hello) -> Thr
 
 
 def _spark_attempt() -> int:
-    """Return Spark's ID of this task attempt, which is unique and greater for later attempts."""
+    """Return Spark's ID of this task attempt.
+
+    The ID is unique, and greater for later attempts.
+    """
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -157,7 +160,7 @@ def _spark_attempt() -> int:
 
 
 def _is_retry() -> bool:
-    """Whether this is a retry by Spark."""
+    """Return whether this attempt is a retry by Spark."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -166,11 +169,12 @@ def _is_retry() -> bool:
 
 @contextmanager
 def _close_on_signals(channel: ControlChannel) -> Iterator[None]:
-    """Close the thread gracefully when the executor ends and PySpark's daemon sends SIGHUP.
+    """Close the thread gracefully when the executor ends.
 
-    Otherwise, the loss of the executor, or the end of a driver that does not close its threads,
-    would kill the thread in the middle of its work. An alarm limits the time to close and then ends
-    the process, because neither the driver nor the executor can do so anymore.
+    PySpark's daemon then sends SIGHUP. Without a handler, the loss of the executor, or the end of a
+    driver that does not close its threads, would kill the thread in the middle of its work. An
+    alarm limits the time to close and then ends the process, because neither the driver nor the
+    executor can do so anymore.
     """
 
     def close(number: int, _: FrameType | None) -> None:
@@ -201,7 +205,8 @@ def _close_on_signals(channel: ControlChannel) -> Iterator[None]:
 def _log_dead_threads() -> Iterator[None]:
     """Log exceptions that end a background thread of the user's code or of a library.
 
-    By default, Python only writes them to stderr, without the time and the stream thread's name.
+    By default, Python only writes such exceptions to stderr, without the time and the name of the
+    stream thread.
     """
 
     def log_exception(args: threading.ExceptHookArgs) -> None:

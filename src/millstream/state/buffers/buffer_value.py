@@ -23,7 +23,7 @@ _CONTEXT_BYTES: Final = 20
 
 
 class BufferedContext(NamedTuple):
-    """The context of the record of a buffered value.
+    """The record context of a buffered value.
 
     Args:
         place: the input partition; None in a punctuator.
@@ -40,7 +40,7 @@ class BufferValue(NamedTuple):
 
     Args:
         prior: the value downstream when the key was first buffered.
-        new: None is a deletion.
+        new: the new value; None for a deletion.
     """
 
     prior: bytes | None

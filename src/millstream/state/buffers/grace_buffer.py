@@ -1,6 +1,6 @@
-"""The buffer of a stream-table join with grace: stream records that wait for the table.
+"""The buffer of a stream-table join with a grace period.
 
-Kafka Streams' `RocksDBTimeOrderedKeyValueBuffer`.
+It holds stream records that wait for the table. Kafka Streams' `RocksDBTimeOrderedKeyValueBuffer`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LAST_SEQUENCE: Final = 0x7FFFFFFF
 #: The prefix of each key, as in Kafka Streams' time-first stores.
 _TIME_FIRST: Final = b"\x00"
 _KEY_START: Final = len(_TIME_FIRST) + _TIME.size
-#: A changelog record ends with a buffer time, which this buffer does not use.
+#: The buffer time at the end of each changelog record, which this buffer does not use.
 _NO_TIME: Final = bytes(_TIME.size)
 
 
 class BufferedRecord(NamedTuple):
-    """A record that is removed from the buffer."""
+    """A record removed from the buffer."""
 
     key: Any
     value: Any
@@ -107,7 +107,8 @@ class GraceBuffer:
     def evict(self) -> Generator[BufferedRecord, None, None]:
         """Remove and yield the records whose grace period has passed, oldest first.
 
-        A record is removed when the next one is requested, so it stays if the caller raises.
+        A record is removed when the next one is requested, so it stays in the buffer if the
+        caller raises.
 
         Raises:
             SerializationError: a serde rejected buffered bytes.
@@ -132,11 +133,11 @@ class GraceBuffer:
         """Do nothing: the task closes the layer below."""
 
     def reset_derived_state(self) -> None:
-        """Reload the derived state before the next use, as restoration changes the data."""
+        """Reload the derived state before the next use: restoration changes the data."""
         self._is_loaded = False
 
     def _ensure_loaded(self) -> None:
-        """Load the oldest time, the stream time and the sequence number after restoration."""
+        """Load the oldest time, stream time and sequence number after restoration."""
         if self._is_loaded:
             return
         self._is_loaded = True

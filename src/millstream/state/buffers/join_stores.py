@@ -1,4 +1,4 @@
-"""The stores of joins: unmatched stream records, and subscriptions of foreign-key joins."""
+"""The stores of joins: unmatched stream records, and foreign-key subscriptions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ class OuterJoinStore:
         self._write(stored_key, _LIST.serialize(self._topic, values), record_time)
 
     def remove_joined(self, timestamp: int, left: bool, key: Any, *, record_time: int) -> bool:
-        """Remove the joined records of a key, side and timestamp; return whether any existed."""
+        """Remove the records of a key, side and timestamp, which were joined.
+
+        Returns whether any existed.
+        """
         stored_key = self._stored_key(timestamp, left, key)
         if self._layers.get(stored_key) is None:
             return False
@@ -87,7 +90,10 @@ class OuterJoinStore:
         self._write(stored_key, None, record_time)
 
     def all(self) -> Generator[UnmatchedKey, None, None]:
-        """Iterate over a snapshot of all records, in order. Close the iterator if not exhausted."""
+        """Iterate over a snapshot of all records, in order.
+
+        Close the iterator unless it is exhausted.
+        """
         return _unmatched(self._layers.scan(None, None))
 
     def key(self, unmatched: UnmatchedKey) -> Any:
@@ -155,6 +161,6 @@ class SubscriptionTable:
         self._changelog.log_many(keys, values, timestamps, headers)
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the keys that start with a prefix and their serialized subscriptions, in order."""
+        """Return the keys with a prefix, in order, with their serialized subscriptions."""
         items = self._layers.scan(prefix, end_of_prefix(prefix))
         return [(key, TIMESTAMPED.split(stored)[0]) for key, stored in items]

@@ -17,7 +17,7 @@ from millstream.state.buffers.buffer_value import BufferedContext, BufferValue
 from millstream.state.changelogs.store_changelog import StoreChangelog
 from millstream.state.storage.java_hash_order import JavaHashSet
 
-#: The time of the oldest change of an empty buffer.
+#: The `min_timestamp` of an empty buffer.
 NEVER: Final = (1 << 63) - 1
 
 _TIME: Final = struct.Struct(">q")
@@ -26,10 +26,10 @@ _VERSION_HEADERS: Final[Headers] = (("v", b"\x03"),)
 
 
 class BufferedChange(NamedTuple):
-    """A table change that is removed from the buffer.
+    """A table change removed from the buffer.
 
     Args:
-        new_value: None is a deletion.
+        new_value: the new value; None for a deletion.
         old_value: the value downstream when the key was first buffered, which the change replaces.
     """
 
@@ -40,7 +40,7 @@ class BufferedChange(NamedTuple):
 
 
 class _Entry:
-    """A key in the buffer."""
+    """The buffered change of one key."""
 
     __slots__ = ("gone", "key", "size", "time", "value")
 
@@ -155,14 +155,14 @@ class TimeOrderedBuffer:
     def old_value_of(value: BufferValue) -> bytes | None:
         """Return the value that a change replaces downstream.
 
-        Kafka Streams uses the value that the latest change replaced in the table. A value that was
-        replaced in the buffer was never sent downstream, though, and a grouped table would subtract
-        it.
+        Kafka Streams uses the value that the latest change replaced in the table. This class does
+        not, because a value that was replaced in the buffer was never sent downstream, but a
+        grouped table would subtract it.
         """
         return value.prior
 
     def prior_value(self, key: Any) -> tuple[bool, Any]:
-        """Return whether a key is in the buffer, and its value downstream when first buffered."""
+        """Return whether a key is buffered, and its prior value (see `BufferValue`)."""
         entry = self._entries.get(self.encode_key(key))
         return (False, None) if entry is None else (True, self._decode(entry.value.prior))
 

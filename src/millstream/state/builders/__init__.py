@@ -1,4 +1,4 @@
-"""Store builders: the names, kinds, serdes and options of the stores of a topology.
+"""Store builders: the names, kinds, serdes and options of a topology's stores.
 
 `store_builder` contains the base class and the builder of key-value stores. The other kinds of
 stores are in `window_builders` (windows and sessions), `versioned_builders` and `buffer_builders`

@@ -1,6 +1,8 @@
-"""Builders of the DSL's internal stores: suppress and grace buffers, unmatched records.
+"""Builders of the DSL's internal stores: buffers and join stores.
 
-Users never see these stores, so their builders have only the options that the DSL needs.
+These are the suppress and grace buffers, and the stores of unmatched records and of foreign-key
+subscriptions. Users never see these stores, so their builders have only the options that the DSL
+needs.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from millstream.state.builders.store_builder import (
 
 @dataclass(frozen=True)
 class SuppressBufferBuilder(StoreBuilderBase):
-    """The builder of a `suppress` buffer; operators get a `TimeOrderedBuffer`. Immutable."""
+    """The builder of a `suppress` buffer. Immutable.
+
+    Operators get a `TimeOrderedBuffer`.
+    """
 
     name: str
     key_serde: Serde[Any] | None = None
@@ -59,9 +64,9 @@ class GraceBufferBuilder(StoreBuilderBase):
 
 @dataclass(frozen=True)
 class OuterJoinStoreBuilder(StoreBuilderBase):
-    """The builder of a store for the unmatched records of a left or outer join. Immutable.
+    """The builder of a left or outer join's store. Immutable.
 
-    Operators get an `OuterJoinStore`.
+    The store contains the unmatched records. Operators get an `OuterJoinStore`.
 
     Args:
         value_serde: the serde of the left stream's values; None for the config's default.

@@ -1,4 +1,4 @@
-"""The protocol and base class of store builders, and the builder of key-value stores."""
+"""The protocol and base class of store builders, and the key-value builder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millstream.serdes import Serde
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # Stores without a serde are typed as `Any`.
+    # Without a serde, the type of the keys or values is `Any`.
     StoredK = TypeVar("StoredK", default=Any)
     StoredV = TypeVar("StoredV", default=Any)
 else:
@@ -32,7 +32,7 @@ else:
     StoredK = TypeVar("StoredK")
     StoredV = TypeVar("StoredV")
 
-#: The kind of storage of a store.
+#: The storage types of key-value stores.
 StoreKind = Literal["rocksdb", "in_memory", "lru"]
 _KINDS: Final[tuple[StoreKind, ...]] = ("rocksdb", "in_memory", "lru")
 
@@ -72,12 +72,17 @@ class StoreBuilder(Protocol):
         ...
 
     def changelog_config(self) -> dict[str, str]:
-        """Return the default config of the changelog; `topic.*` and `topic_config` override it."""
+        """Return the default config of the changelog.
+
+        `topic.*` and `topic_config` override it.
+        """
         ...
 
 
 class StoreBuilderBase(Generic[StoredK, StoredV]):
-    """The base class of store builders with serdes. Subclasses are frozen dataclasses.
+    """The base class of store builders with serdes.
+
+    Subclasses are frozen dataclasses.
 
     The options, where a builder supports them:
 
@@ -156,7 +161,9 @@ def checked_serde(store: str, what: str, serde: Serde[Any] | None) -> Serde[Any]
 
 @dataclass(frozen=True)
 class KeyValueStoreBuilder(StoreBuilderBase[StoredK, StoredV]):
-    """The builder of a key-value store (Kafka Streams' `KeyValueStoreBuilder`). Immutable.
+    """The builder of a key-value store. Immutable.
+
+    Kafka Streams' `KeyValueStoreBuilder`.
 
     Args:
         max_entries: the maximum number of keys of a store of kind `lru`.

@@ -20,14 +20,16 @@ from millstream.state.builders.store_builder import (
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS
-#: Compaction must not remove versions that a restoring task still needs, so it starts this long
-#: after the end of the history retention.
+#: The minimum compaction lag of the changelog in addition to the history retention, so that
+#: compaction does not remove versions that a restoring task still needs.
 _COMPACTION_LAG_MS: Final = 24 * _HOUR_MS
 
 
 @dataclass(frozen=True)
 class VersionedStoreSupplier:
-    """The name and retention of a versioned store. Created and documented by `Stores`.
+    """The name and retention of a versioned store.
+
+    Created and documented by `Stores`.
 
     Raises:
         ConfigError: a duration is out of range.

@@ -24,7 +24,7 @@ from millstream.windowed import MAX_TIME_MS
 
 logger = logging.getLogger(__name__)
 
-#: Where a window or session store stores its data.
+#: The storage types of window and session stores.
 WindowStoreKind = Literal["rocksdb", "in_memory"]
 
 _KINDS: Final = ("rocksdb", "in_memory")
@@ -35,7 +35,9 @@ _ADDITIONAL_RETENTION_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True)
 class WindowStoreSupplier:
-    """Where and how long a window store keeps its data. Created and documented by `Stores`.
+    """The name, storage and retention of a window store.
+
+    Created and documented by `Stores`.
 
     Raises:
         ConfigError: a duration is negative, or the retention is shorter than the windows.
@@ -66,7 +68,9 @@ class WindowStoreSupplier:
 
 @dataclass(frozen=True)
 class SessionStoreSupplier:
-    """Where and how long a session store keeps its data. Created and documented by `Stores`.
+    """The name, storage and retention of a session store.
+
+    Created and documented by `Stores`.
 
     Raises:
         ConfigError: the retention is negative.
@@ -113,7 +117,10 @@ class _TimedStoreBuilder(StoreBuilderBase[StoredK, StoredV]):
         return self.kind != "in_memory"
 
     def with_caching(self, enabled: bool) -> Self:
-        """Return a copy with or without a record cache. Stores with duplicates are never cached."""
+        """Return a copy with or without a record cache.
+
+        Stores with duplicates are never cached.
+        """
         return replace(self, caching=enabled)
 
     def resolved(self, config: StreamsConfig) -> Self:
@@ -134,7 +141,7 @@ class WindowStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
     Args:
         retention_ms: how long a window is kept, counted from its start.
         retain_duplicates: whether all values with the same key and time are kept. If so, the store
-            is not cached, and its changelog is not compacted.
+            is not cached, and its changelog is not compacted unless the store is timestamped.
         time_ordered: whether reads of many keys are ordered by time first, as needed to emit closed
             windows.
         log_headers: whether changelog records include the headers of the records, as for
@@ -179,9 +186,10 @@ class WindowStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
 
 @dataclass(frozen=True)
 class SessionStoreBuilder(_TimedStoreBuilder[StoredK, StoredV]):
-    """The builder of a session store (Kafka Streams' `SessionStoreBuilder`). Immutable.
+    """The builder of a session store. Immutable.
 
-    Operators get a `SessionTable`, processors a `SessionStore`.
+    Operators get a `SessionTable`, processors a `SessionStore`. Kafka Streams'
+    `SessionStoreBuilder`.
 
     Args:
         retention_ms: how long a session is kept, counted from its end.

@@ -1,4 +1,4 @@
-"""The entries of a record cache and their eviction order, flushed changes, and the budget."""
+"""Entries of record caches, their eviction order, flushed changes and the budget."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol, TypeAlias
 from millstream.record import UNKNOWN, Headers, TopicPartition
 
 #: The size counted for an entry in addition to its key and value, for record context and links. It
-#: is about that of Kafka Streams, so that a budget holds as many entries. The actual memory is
-#: larger: about 400 bytes per entry in Python, 220 with the extension.
+#: is close to that of Kafka Streams, so that a budget holds a similar number of entries. The actual
+#: memory is larger: about 400 bytes per entry in Python, 220 bytes with the extension.
 ENTRY_OVERHEAD_BYTES: Final = 64
 
 #: Marks a `CachedEntry.stored` that was not read. Compared by identity, and created at run time,
@@ -33,12 +33,12 @@ class PureCachedEntry:
 
     Attributes:
         value: the value as an object; None if there is none.
-        timestamp: of the value, or of the record that deleted it.
+        timestamp: the timestamp of the value, or of the record that deleted it.
         dirty_seq: the sequence number of the latest unflushed change; 0 if there is none.
         used_seq: the sequence number of the latest read.
         place, offset, headers: the position and headers of the record of the latest change.
         stored: the value in the layer below, or `UNREAD`.
-        raw: the bytes of the value as long as it is not decoded.
+        raw: the bytes of the value if it is not decoded; otherwise None.
         queued_seq: see `EvictionOrder`.
     """
 
@@ -80,7 +80,7 @@ class PureCachedEntry:
         offset: int,
         headers: Headers,
     ) -> bool:
-        """Set a new value by the rules of `RecordCache`; return whether the entry was clean."""
+        """Set a value by the rules of `RecordCache`; return whether the entry was clean."""
         was_clean = not self.dirty_seq
         self.value = value
         self.timestamp = timestamp
@@ -138,9 +138,7 @@ def pure_columns_of(entries: list[CachedEntry]) -> Columns:
     return keys, values, timestamps, places, offsets, headers
 
 
-def pure_settle_entries(
-    entries: list[CachedEntry], stored: list[bytes], overhead_bytes: int
-) -> int:
+def pure_mark_flushed(entries: list[CachedEntry], stored: list[bytes], overhead_bytes: int) -> int:
     """Mark flushed entries with a value as clean; return their growth in bytes.
 
     Takes 0.3 us per entry.
@@ -205,12 +203,12 @@ class ChangedEntries:
 
 @dataclass(slots=True)
 class FlushedChanges:
-    """The changes of a flush, to be forwarded downstream: as columns, in order.
+    """The changes of a flush as columns, in the order in which they are forwarded.
 
     Args:
-        new_values: None is a deletion.
+        new_values: the new values; None for a deletion.
         old_values: the replaced values; None if they are not needed.
-        timestamps: of the new values; for deletions, of the deleting record.
+        timestamps: the timestamps of the new values, and for deletions, of the deleting records.
         places: the input partition of each change; None in a punctuator.
         headers: the headers of the records; None if no record had any.
     """
@@ -233,7 +231,7 @@ class CacheStatistics:
     """A snapshot of a cache's statistics.
 
     Args:
-        size_bytes: bytes counted, partly estimated.
+        size_bytes: the size counted toward the budget, partly estimated.
         loads: reads of the layers below, since the cache was created.
     """
 
@@ -246,9 +244,9 @@ class CacheStatistics:
 class KeyListener(Protocol):
     """A listener that is notified of each key that enters or leaves a cache."""
 
-    def note(self, stored: bytes) -> None: ...
+    def add(self, stored: bytes) -> None: ...
 
-    def unnote(self, stored: bytes) -> None: ...
+    def remove(self, stored: bytes) -> None: ...
 
 
 class SizedCache(Protocol):
@@ -341,9 +339,10 @@ class PureEvictionOrder:
             self._unsorted.append(entry)
 
     def pop_unchanged(self, size_bytes: int) -> list[CachedEntry]:
-        """Remove and return the least recently used entries, until they reach a total size.
+        """Remove and return the least recently used entries.
 
-        Stops earlier at a changed entry, or if no entries are left.
+        Stops when their total size reaches `size_bytes`, at a changed entry, or if no entries are
+        left.
         """
         popped: list[CachedEntry] = []
         while size_bytes > 0:
@@ -357,7 +356,7 @@ class PureEvictionOrder:
             size_bytes -= entry.size
         return popped
 
-    def forget_gone(self) -> None:
+    def drop_removed(self) -> None:
         """Drop entries that have left the cache."""
         self._queue = [entry for entry in self._queue if entry.used_seq != GONE]
         self._unsorted = [entry for entry in self._unsorted if entry.used_seq != GONE]
@@ -376,7 +375,7 @@ class PureEvictionOrder:
         self._queue = entries
 
 
-def pure_in_order(changed: list[CachedEntry]) -> list[CachedEntry]:
+def pure_sorted_by_change(changed: list[CachedEntry]) -> list[CachedEntry]:
     """Return changed entries in the order of their latest changes."""
     return sorted(changed, key=_dirty_seq)
 
@@ -384,9 +383,9 @@ def pure_in_order(changed: list[CachedEntry]) -> list[CachedEntry]:
 def pure_remove_entries(
     table: MutableMapping[bytes, CachedEntry], entries: list[CachedEntry]
 ) -> tuple[int, list[CachedEntry]]:
-    """Remove entries; return their total size, and the entries that are not in the table.
+    """Remove entries; return their total size and the entries not in the table.
 
-    Takes 1 us per entry, in C 0.4 us.
+    Takes 1 us per entry; in C, 0.4 us.
     """
     size_bytes = 0
     others: list[CachedEntry] = []

@@ -17,17 +17,17 @@ from millstream.state.caches.cache_entries import (
     PureCachedEntry,
     PureEvictionOrder,
     pure_columns_of,
-    pure_in_order,
+    pure_mark_flushed,
     pure_new_entries,
     pure_remove_entries,
-    pure_settle_entries,
+    pure_sorted_by_change,
 )
 
 _Table = MutableMapping[bytes, CachedEntry]
 
 
 class CacheImplementation(NamedTuple):
-    """The entry type, the eviction order and the functions named `pure_...`, in Python or C."""
+    """The entry type, eviction order and `pure_...` functions, in Python or C."""
 
     is_compiled: bool
     make_entry: Callable[[bytes, bytes | None, int, int], CachedEntry]
@@ -35,8 +35,8 @@ class CacheImplementation(NamedTuple):
     make_order: Callable[[], EvictionOrder]
     new_entries: Callable[[list[bytes], int, int], list[CachedEntry]]
     columns_of: Callable[[list[CachedEntry]], Columns]
-    settle_entries: Callable[[list[CachedEntry], list[bytes], int], int]
-    in_order: Callable[[list[CachedEntry]], list[CachedEntry]]
+    mark_flushed: Callable[[list[CachedEntry], list[bytes], int], int]
+    sorted_by_change: Callable[[list[CachedEntry]], list[CachedEntry]]
     remove_entries: Callable[[_Table, list[CachedEntry]], tuple[int, list[CachedEntry]]]
 
 
@@ -47,14 +47,17 @@ _PURE: Final = CacheImplementation(
     make_order=PureEvictionOrder,
     new_entries=pure_new_entries,
     columns_of=pure_columns_of,
-    settle_entries=pure_settle_entries,
-    in_order=pure_in_order,
+    mark_flushed=pure_mark_flushed,
+    sorted_by_change=pure_sorted_by_change,
     remove_entries=pure_remove_entries,
 )
 
 
 def cache_implementation(speedups: bool | None) -> CacheImplementation:
-    """Return the extension if it is available and `speedups` is not False, otherwise Python."""
+    """Return the implementation to use, in C or Python.
+
+    The C extension is used if it is available and `speedups` is not False.
+    """
     if speedups is False or isinstance(extension(), str):
         return _PURE
     return CacheImplementation(
@@ -64,7 +67,7 @@ def cache_implementation(speedups: bool | None) -> CacheImplementation:
         make_order=compiled(PureEvictionOrder, "EvictionOrder"),
         new_entries=compiled(pure_new_entries, "new_entries"),
         columns_of=compiled(pure_columns_of, "columns_of"),
-        settle_entries=compiled(pure_settle_entries, "settle_entries"),
-        in_order=compiled(pure_in_order, "in_order"),
+        mark_flushed=compiled(pure_mark_flushed, "mark_flushed"),
+        sorted_by_change=compiled(pure_sorted_by_change, "sorted_by_change"),
         remove_entries=compiled(pure_remove_entries, "remove_entries"),
     )

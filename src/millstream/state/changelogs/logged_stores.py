@@ -13,7 +13,7 @@ from millstream.state.storage.timed_store import TimedStore
 class _LoggedWrites:
     """Logs each write after applying it, in the order of the calls.
 
-    Reads are the lower layer's own methods, so they cost no more.
+    The read methods are those of the layer below, so reads have no overhead.
 
     Args:
         changelog: the store's changelog, which must be enabled.
@@ -35,7 +35,10 @@ class _LoggedWrites:
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write and log many keys, with one changelog record each, including repeated keys."""
+        """Write and log many keys.
+
+        Each write gets its own changelog record, even if a key is repeated.
+        """
         self._write_many(keys, values, timestamps)
         self._log_many(keys, values, timestamps)
 
@@ -54,7 +57,7 @@ class LoggedStore(_LoggedWrites):
 
 
 class LoggedLRUStore(LoggedStore):
-    """Logs the changes of an LRU store, each preceded by the deletion of the evicted key.
+    """Logs the changes of an LRU store, preceded by the deletions of evicted keys.
 
     Args:
         context: the record being processed; its timestamp is used for the deletions.

@@ -9,8 +9,8 @@ from millstream.record import TopicPartition
 from millstream.state.storage.bytes_store import ChangelogOffset, Committable
 from millstream.state.storage.value_formats import PLAIN, ValueFormat
 
-#: Applies changelog records to a store: keys, values, timestamps, and the offset of the last one,
-#: which must be stored together with the data.
+#: Applies changelog records to a store: keys, values, timestamps, and the offset of the last
+#: record, which must be stored together with the data.
 ApplyRecords = Callable[
     [Sequence[bytes | None], Sequence[bytes | None], Sequence[int], ChangelogOffset], None
 ]
@@ -40,9 +40,10 @@ def apply_each(
     finish: Callable[[ChangelogOffset], None],
     value_format: ValueFormat = PLAIN,
 ) -> ApplyRecords:
-    """Return a function that applies records one by one, if all records or their order matter.
+    """Return a function that applies records one by one, in order.
 
-    `write` applies a record in the stored form; `finish` stores the offset after each batch.
+    For stores in which every record or the order of records matters. `write` applies a record in
+    the stored form; `finish` stores the offset after each batch.
     """
 
     def apply(
@@ -65,9 +66,9 @@ _BULK_LOAD_RECORDS: Final = 200_000
 
 
 class StoreRestorer:
-    """Applies changelog records to one store, in large write batches that include the offset.
+    """Applies changelog records to one store, in large write batches.
 
-    Restoration is idempotent.
+    The batches include the offset. Restoration is idempotent.
 
     Args:
         reached: the offset of the last record that the store reflects; None if unknown.
@@ -102,7 +103,7 @@ class StoreRestorer:
             self._set_bulk_loading(False)
 
     def start_offset(self) -> int | None:
-        """Return the offset from which to restore; None for the beginning of the changelog."""
+        """Return the changelog offset from which to restore; None for the beginning."""
         return None if self.reached is None else self.reached + 1
 
     def restore_batch(

@@ -52,7 +52,7 @@ class ChangelogWriter(Protocol):
 
 
 class TrackingChangelogWriter:
-    """Writes to changelogs and tracks whether anything was written since the last commit.
+    """Writes to changelogs; tracks whether there were writes since the last commit.
 
     Args:
         failures: records errors of the writer, which user code may hide.
@@ -76,16 +76,17 @@ class TrackingChangelogWriter:
         try:
             self._writer.log_many(store_name, keys, values, timestamps, headers)
         except Exception as error:
-            # The store was already written.
+            # The change was already applied to the store.
             self._failures.record(error)
             raise
 
 
 class StoreChangelog:
-    """The changelog of one store. All changes of the store are logged through it, in order.
+    """The changelog of one store.
 
-    A change is first applied to the store, then logged. The overhead of a call is about the cost of
-    one record, so log several changes with one call.
+    All changes of the store are logged through it, in order. A change is first applied to the
+    store, then logged. The overhead of a call is about the cost of one record, so log several
+    changes with one call.
 
     Args:
         writer: None if the store is not logged.

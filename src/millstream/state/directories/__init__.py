@@ -1,6 +1,7 @@
 """The state directory on the disk of a host, and its locks.
 
-`state_directory` is the directory of an application, `client_folder` the folder of one of several
-drivers on a host, with its process id, and `locked_directory` the directory of a task. `file_lock`
-locks them, `checkpoint` is the file with offsets, and `disk` contains all disk operations.
+`state_directory` manages the directory of an application, `client_folder` assigns folders in it to
+the drivers whose threads run on the host, and `locked_directory` manages the directory of a task.
+`file_lock` implements their locks, `checkpoint` reads and writes the file with offsets, and `disk`
+contains all disk operations.
 """

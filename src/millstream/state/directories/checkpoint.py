@@ -1,4 +1,4 @@
-"""The checkpoint file: the offsets of stores that do not store them themselves.
+"""The checkpoint file: the offsets of stores that do not store their own offsets.
 
 The format is Kafka Streams' (`OffsetCheckpoint`, version 0):
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _VERSION: Final = "0"
 
-#: The offset of a valid store for which nothing was logged yet.
+#: The offset of a valid store whose changelog is still empty.
 OFFSET_UNKNOWN: Final = -4
 
 
@@ -60,7 +60,7 @@ class CheckpointFile:
         Entries with a negative offset are skipped with a warning, as in Kafka Streams.
 
         Raises:
-            StreamsError: the file is malformed.
+            StreamsError: the file is malformed or cannot be read.
         """
         try:
             lines = self._disk.read_text(self.path).splitlines()
@@ -88,7 +88,9 @@ class CheckpointFile:
         try:
             topic, partition, offset = words[0], int(words[1]), int(words[2])
         except (IndexError, ValueError):
-            raise self._malformed(f"the line {line!r} is not a topic, partition, offset") from None
+            raise self._malformed(
+                f"the line {line!r} is not a topic, partition and offset"
+            ) from None
         if len(words) != 3:
             raise self._malformed(f"the line {line!r} has more than three words")
         if offset < 0 and offset != OFFSET_UNKNOWN:
@@ -99,5 +101,5 @@ class CheckpointFile:
     def _malformed(self, why: str) -> StreamsError:
         return StreamsError(
             f"The checkpoint file {self.path} cannot be read: {why}. "
-            "Delete it to have the state rebuilt from its changelogs."
+            "Delete the file to rebuild the state from its changelogs."
         )

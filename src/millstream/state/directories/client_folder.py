@@ -1,9 +1,9 @@
 """Assigns folders of an application's state on one host to clients.
 
-A client is the threads of one driver on one host, which share a state folder. Threads of several
-drivers may run on the same host if Spark's executors share `state.dir`, but must not share a
-folder, because they would wait for each other's locks. So each thread claims its client's folder
-before it opens any state:
+A client consists of the stream threads of one driver on one host, which share a state folder.
+Threads of several drivers may run on the same host if Spark's executors share `state.dir`, but must
+not share a folder, because they would wait for each other's locks. So each thread claims its
+client's folder before it opens any state:
 
     <state.dir>/<application.id>/            the first driver's, the only one in most applications
         .clients                             locked while a folder is being claimed
@@ -13,9 +13,9 @@ before it opens any state:
             .client, kafka-streams-process-metadata
 
 The threads of a client hold a shared lock on its `.client`. When none of them is running, the
-folder stays assigned to the driver until another driver needs it, which can then use the state
-there. The process id belongs to the state, not to the driver: a client joins the group with the id
-of its folder, so that the group leader can locate the state after a restart.
+folder stays assigned to the driver until another driver needs a folder; that driver then takes over
+this folder with its state. The process id belongs to the state, not to the driver: a client joins
+the group with the id of its folder, so that the group leader can locate the state after a restart.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ logger = logging.getLogger(__name__)
 CLIENTS_FILE: Final = ".clients"
 _CLIENT_FILE: Final = ".client"
 _FOLDER: Final = re.compile(r"client-([1-9]\d*)")
-#: More clients than this on one host indicate a mistake.
+#: The maximum number of clients on one host. More clients indicate a mistake.
 MAX_CLIENTS: Final = 64
-#: Claiming a folder takes a few milliseconds: a process that takes longer is stuck.
+#: How long to wait for another process that claims a folder. A claim takes a few milliseconds, so a
+#: process that takes longer is stuck.
 _CLAIM_TIMEOUT_MS: Final = 10_000
 _CLAIM_RETRY_MS: Final = 10
 _PROCESS_ID_FILE: Final = "kafka-streams-process-metadata"
@@ -52,7 +53,7 @@ NewProcessId = Callable[[], uuid.UUID]
 
 
 class ClientFolder:
-    """A folder claimed by a client. `file` has a shared lock until the folder is released."""
+    """A folder claimed by a client. A shared lock on `file` is held until `release`."""
 
     def __init__(self, path: Path, process_id: uuid.UUID, file: NonInheritableFile) -> None:
         self.path = path
@@ -71,7 +72,7 @@ def claim_folder(
     disk: Disk,
     new_process_id: NewProcessId = uuid.uuid4,
 ) -> ClientFolder:
-    """Claim the folder that the driver had before, or the first one without a running client.
+    """Claim the driver's previous folder, or the first one without a running client.
 
     Raises:
         LockError: more than 64 clients run on this host, or another process is stuck while claiming
@@ -108,10 +109,12 @@ def _folder_of(application: Path, driver: uuid.UUID, disk: Disk) -> Path:
 
 @contextlib.contextmanager
 def clients_lock(application: Path, disk: Disk, clock: Clock | None = None) -> Iterator[None]:
-    """Prevent other clients from claiming folders; without a clock, do not wait for the lock.
+    """Prevent other clients from claiming folders.
+
+    Without a clock, this does not wait for the lock.
 
     Raises:
-        LockError: another process has held the lock for too long.
+        LockError: another process holds the lock; with a clock, for more than 10 s.
     """
     lock = FileLock(application / CLIENTS_FILE, disk)
     deadline = None if clock is None else Deadline(clock, _CLAIM_TIMEOUT_MS)
@@ -131,7 +134,7 @@ def clients_lock(application: Path, disk: Disk, clock: Clock | None = None) -> I
 
 
 def client_folders(application: Path, disk: Disk) -> list[Path]:
-    """Return the folders of all current and former clients, the application's own first."""
+    """Return the folders of current and former clients, the application's own first."""
     if not disk.is_directory(application):
         return []
     folders = filter(disk.is_directory, disk.entries(application))
@@ -156,7 +159,7 @@ def is_in_use(folder: Path, disk: Disk) -> bool:
 
 @contextlib.contextmanager
 def _try_lock(folder: Path, disk: Disk) -> Iterator[NonInheritableFile | None]:
-    """Lock and yield the `.client` file; yield None if a running client holds the lock."""
+    """Lock and yield the `.client` file; yield None if a running client locked it."""
     file = NonInheritableFile(folder / _CLIENT_FILE, disk)
     file.open()
     try:

@@ -11,18 +11,19 @@ from pathlib import Path
 from millstream.errors import StreamsError
 from millstream.record import TaskId
 
-#: The advice in errors of the disk.
+#: The advice at the end of each message about a disk error.
 ADVICE = (
     "Check the free space, quotas and permissions of state.dir, and look for disk errors in the "
-    "system log. Committed state is still there or is restored from the changelogs."
+    "system log. Committed state is still on disk or is restored from the changelogs."
 )
 
 
 class Disk:
-    """The disk of this host. Simulations of failing disks replace it.
+    """The disk of this host. Tests replace this class to simulate failing disks.
 
-    All methods raise an OSError with the affected path; owners of directories convert it to a
-    StreamsError (`disk_errors`). Databases are opened elsewhere, by `Storages`.
+    If an operation fails, each method raises an OSError that contains the affected path. Callers
+    convert it to a StreamsError with `disk_errors`. Databases do not use this class: `Storages`
+    opens them.
     """
 
     # --- reading -------------------------------------------------------------------------------
@@ -48,11 +49,14 @@ class Disk:
     # --- writing -------------------------------------------------------------------------------
 
     def make_directory(self, path: Path, permissions: int, *, parents: bool = False) -> None:
-        """Create a directory if it does not exist; missing parents get default permissions."""
+        """Create a directory if it does not exist.
+
+        With `parents`, missing parent directories are created with default permissions.
+        """
         path.mkdir(mode=permissions, parents=parents, exist_ok=True)
 
     def write_text(self, path: Path, text: str) -> None:
-        """Create or overwrite a file. After a crash it may be incomplete."""
+        """Create or overwrite a file. After a crash, the file may be incomplete."""
         with _naming_path(path), path.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)
 
@@ -69,7 +73,7 @@ class Disk:
             _sync_directory(path.parent)
 
     def create_text(self, path: Path, text: str, temporary: Path) -> None:
-        """Create a file with its full content, unless another process has created it first.
+        """Create a file with its full content, unless another process created it first.
 
         `temporary` is a path in the same directory that no other process writes to.
 
@@ -112,7 +116,10 @@ class Disk:
 
 @contextlib.contextmanager
 def disk_errors(attempt: str, task_id: TaskId | None = None) -> Iterator[None]:
-    """Convert an OSError to a StreamsError: "Cannot `attempt`", the error, and advice."""
+    """Convert an OSError to a StreamsError that contains advice.
+
+    The message starts with "Cannot `attempt`", followed by the original error.
+    """
     try:
         yield
     except OSError as error:
@@ -121,7 +128,7 @@ def disk_errors(attempt: str, task_id: TaskId | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _naming_path(path: Path) -> Iterator[None]:
-    # Errors of an open file do not contain its path.
+    # Add the path: errors of operations on an open file do not contain it.
     try:
         yield
     except OSError as error:
@@ -131,7 +138,7 @@ def _naming_path(path: Path) -> Iterator[None]:
 
 
 def _sync_directory(directory: Path) -> None:
-    # This makes the rename itself survive a power failure. Some file systems do not support it.
+    # Makes renames in the directory survive a power failure. Not all file systems support this.
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

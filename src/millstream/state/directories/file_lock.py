@@ -18,7 +18,7 @@ _PERMISSIONS: Final = 0o640
 #: Held while a descriptor is opened and registered, so that no fork happens in between.
 _registry_lock: Final = threading.RLock()
 _open_files: Final[set[NonInheritableFile]] = set()
-#: How often other processes may delete the file while it is being locked.
+#: How often to try to lock a file that other processes delete in the meantime.
 _ATTEMPTS: Final = 20
 
 
@@ -54,9 +54,9 @@ class NonInheritableFile:
         return os.path.samestat(os.fstat(self.descriptor), current)
 
     def open(self) -> None:
-        """Open the file, which must be closed."""
+        """Open the file, which must not be open already."""
         with _registry_lock:
-            # Executed programs do not inherit it.
+            # With O_CLOEXEC, executed programs do not inherit the descriptor.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             self._descriptor = self._disk.open(self.path, flags, _PERMISSIONS)
             _open_files.add(self)
@@ -117,7 +117,7 @@ class FileLock:
         """Acquire the lock or fail immediately. Does nothing if the lock is already held.
 
         Raises:
-            LockError: another owner holds the lock.
+            LockError: another owner holds the lock, or the file was deleted repeatedly.
         """
         if self._file.is_open:
             return
@@ -140,7 +140,7 @@ class FileLock:
             self._file.close()
         raise LockError(
             f"{self.path} was deleted {_ATTEMPTS} times while it was being locked. Find out which "
-            "program other than Millstream deletes files there."
+            "program other than Millstream deletes files in this directory."
         )
 
     def release(self) -> None:
@@ -151,7 +151,7 @@ class FileLock:
         """Create an error that names the holder of the lock; close the file."""
         try:
             holder = self._file.read() or "(unknown)"
-            # Only the holder writes the file, when it acquires the lock.
+            # The file is only written when its holder acquires the lock.
             since = datetime.fromtimestamp(int(os.fstat(self._file.descriptor).st_mtime), UTC)
         finally:
             # An open file would count as a held lock.

@@ -22,12 +22,12 @@ _CORRUPTED_FILE: Final = ".distrusted"
 _METADATA_PREFIXES: Final = (".checkpoint", ".reached", _CORRUPTED_FILE)
 _PERMISSIONS: Final = 0o750
 
-#: How often other processes may delete a directory while it is being locked.
+#: How often to try to lock a directory that other processes delete in the meantime.
 _LOCK_ATTEMPTS: Final = 20
 
 
 class LockedDirectory:
-    """The directory of the state of a task, or of a thread's global stores.
+    """The state directory of a task or of a thread's global stores, with its lock.
 
     Args:
         application: the application's directory, which contains this one.
@@ -50,7 +50,9 @@ class LockedDirectory:
         """Lock the directory; create it if missing. Idempotent.
 
         Raises:
-            LockError: another process, or another object of this one, holds the lock.
+            LockError: another process, or another object in this process, holds the lock, or the
+                directory was deleted repeatedly.
+            StreamsError: the directory cannot be created.
         """
         if self._lock.is_held:
             return
@@ -63,7 +65,7 @@ class LockedDirectory:
                 # A cleanup deleted the directory in the meantime: create it again.
                 continue
             return
-        # Raise a more specific error if no other process caused this.
+        # If the directory cannot be created at all, this raises a more specific error.
         make_directory(self.path, self._disk)
         raise LockError(
             f"{self.path} was deleted {_LOCK_ATTEMPTS} times while it was being locked. Find out "
@@ -86,11 +88,11 @@ class LockedDirectory:
         return self._disk.exists(self.path / _CORRUPTED_FILE)
 
     def mark_corrupted(self) -> None:
-        """Mark the locked directory as corrupted: the next `prepare` deletes its contents."""
+        """Mark the locked directory as corrupted, so that the next `prepare` empties it."""
         self._disk.write_text(self.path / _CORRUPTED_FILE, "")
 
     def prepare(self) -> None:
-        """Empty the locked directory if its format is unknown or it is marked as corrupted."""
+        """Empty the locked directory if marked as corrupted or of an unknown format."""
         if self.is_marked_corrupted:
             logger.info("%s: deleting and restoring the state in %s", self._owner, self.path)
             self.wipe()
@@ -122,11 +124,11 @@ class LockedDirectory:
         """Delete the directory, which must not be in use.
 
         Raises:
-            LockError: it is in use.
+            LockError: the directory is in use.
         """
         if self._lock.is_held:
             raise LockError(
-                f"The state of {self._owner} is in use by this process; close it first."
+                f"The state of {self._owner} is in use by this process. Close its stores first."
             )
         self.lock()
         try:
@@ -134,7 +136,7 @@ class LockedDirectory:
             self.wipe()
             self._disk.delete(self.path / _LOCK_FILE)
             with contextlib.suppress(OSError):
-                # Not empty: the next owner has already created its own lock.
+                # Fails if the next owner has already created its own lock in the directory.
                 self._disk.delete_directory(self.path)
         finally:
             self.unlock()
@@ -154,7 +156,7 @@ class LockedDirectory:
 
 
 def empty_directory(path: Path, disk: Disk, *, keep: Collection[str]) -> None:
-    """Delete the contents of a directory, except for entries with the names in `keep`."""
+    """Delete the contents of a directory, except for the entries named in `keep`."""
     for entry in disk.entries(path):
         if entry.name in keep:
             continue

@@ -15,8 +15,8 @@
         client-2/, client-3/, ...        the same for other drivers whose threads run on this host:
                                          .client, the process id, task directories, global
 
-The layout is that of Kafka Streams, but its data is not read: a task directory in another format is
-emptied when the task is opened, and restored from the changelogs.
+The layout is that of Kafka Streams, but the data of Kafka Streams is not read: a task directory in
+another format is emptied when the task is opened, and restored from the changelogs.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
 
 class StateDirectory:
-    """The state of one application on one host.
+    """The state directory of one application on one host.
 
     The driver locks the whole directory (`lock_application`). The stream threads, which are
-    separate processes, claim their client's folder (`of_client`) and lock their tasks. A lock ends
-    with its process, regardless of how the process ends.
+    separate processes, claim their client's folder (`of_client`) and lock their tasks. A lock is
+    released when its process ends, even if the process is killed.
 
     Raises:
         ConfigError: `state_dir` contains an environment variable that is unset or empty on this
@@ -114,7 +114,8 @@ class StateDirectory:
         client have called `release` or ended.
 
         Raises:
-            LockError: there are too many clients.
+            LockError: there are too many clients, or another process is stuck while claiming a
+                folder.
             StreamsError: the process id cannot be read, or the disk failed.
         """
         directory = cls(state_dir, application_id, new_process_id=new_process_id, disk=disk)
@@ -132,7 +133,10 @@ class StateDirectory:
         return self._folder is not None
 
     def release(self) -> None:
-        """Release this thread's claim; after the last one, other clients may use the folder."""
+        """Release this thread's claim to the folder.
+
+        After the last claim is released, other clients may use the folder.
+        """
         if self._folder is not None:
             self._folder.release()
 
@@ -142,7 +146,7 @@ class StateDirectory:
         """Lock the directory for this driver.
 
         Raises:
-            LockError: another driver uses it.
+            LockError: another driver uses the directory.
         """
         make_directory(self.application_path, self.disk)
         try:
@@ -223,14 +227,14 @@ class StateDirectory:
         for name in locks:
             self.disk.delete(self.application_path / name)
         with contextlib.suppress(OSError):
-            # Not empty: another process already uses the directory again.
+            # Fails if another process has started to use the directory in the meantime.
             self.disk.delete_directory(self.application_path)
 
     def _is_used_by_other_driver(self, folder: Path) -> bool:
         """Return whether another driver's threads use a folder.
 
         Raises:
-            LockError: the threads of this driver use it.
+            LockError: the threads of this driver use the folder.
         """
         if not is_in_use(folder, self.disk):
             return False
@@ -254,7 +258,10 @@ class StateDirectory:
     # --- global stores -------------------------------------------------------------------------
 
     def global_directory(self, thread_index: int) -> LockedDirectory:
-        """Return the directory of a stream thread's global stores, which may not exist yet."""
+        """Return the directory of a stream thread's global stores.
+
+        It may not exist yet.
+        """
         path = self.path / _GLOBAL_DIRECTORY / str(thread_index)
         return LockedDirectory(
             path, self.path, f"the global stores of thread {thread_index}", self.disk
@@ -292,7 +299,10 @@ class StateDirectory:
             directory.unlock()
 
     def prepare_task(self, task_id: TaskId) -> Path:
-        """Return a locked task's directory; empty it if it is corrupted or in another format."""
+        """Prepare and return a locked task's directory.
+
+        The directory is emptied if it is corrupted or in another format.
+        """
         directory = self._task(task_id)
         directory.prepare()
         return directory.path
@@ -312,8 +322,8 @@ class StateDirectory:
     def write_offset_sum(self, task_id: TaskId, offset_sum: int) -> None:
         """Store the offset sum of a locked task, to be read when the task is not open.
 
-        The group leader only uses it to place the task, so it may be outdated, and the write is not
-        durable.
+        The offset sum is the number of changelog records that the stores reflect. The group leader
+        only uses it to place the task, so it may be outdated, and the write is not durable.
         """
         path = self.task_directory(task_id) / _OFFSET_SUM_FILE
         try:
@@ -336,7 +346,7 @@ class StateDirectory:
         """Delete a task's directory.
 
         Raises:
-            LockError: another process, or this object, has locked it.
+            LockError: another process, or this object, has locked the directory.
         """
         try:
             self._task(task_id).remove()
@@ -345,7 +355,10 @@ class StateDirectory:
             raise
 
     def task_ids(self, *, with_state_only: bool = False) -> list[TaskId]:
-        """Return the ids of tasks with a directory, or only of those with stores in it, sorted."""
+        """Return the ids of the tasks with a directory, sorted.
+
+        With `with_state_only`, only return tasks with stores in their directory.
+        """
         if not self.disk.is_directory(self.path):
             return []
         return sorted(
@@ -359,11 +372,12 @@ class StateDirectory:
     def remove_obsolete_tasks(self, *, unused_for_ms: int, clock: Clock) -> list[TaskId]:
         """Delete the directories of tasks that have moved away; return their ids.
 
-        Also deletes directories in folders without a running client, but does not return their ids.
+        Also deletes task directories in folders without a running client, but does not return the
+        ids of those tasks.
         Directories are kept for `unused_for_ms` (`state.cleanup.delay.ms`) after their last use.
         """
         if len(client_folders(self.application_path, self.disk)) > 1:
-            # If another process holds the lock, the next cleanup deletes them.
+            # If another process holds the lock, the next cleanup deletes these directories.
             with contextlib.suppress(LockError), clients_lock(self.application_path, self.disk):
                 for folder in client_folders(self.application_path, self.disk):
                     if folder != self.path and not is_in_use(folder, self.disk):
@@ -391,10 +405,11 @@ class StateDirectory:
         return removed
 
     def remove_outdated_tasks(self, *, max_age_ms: int, clock: Clock) -> list[TaskId]:
-        """Delete the directories of tasks that have not changed for a long time; return their ids.
+        """Delete outdated task directories; return the ids of their tasks.
 
-        Call this at startup, when no task is running. State that is older than the deletions
-        retained in its changelog contains keys that were deleted in the meantime. Directories in
+        A directory is outdated if nothing in it has changed for more than `max_age_ms`. Call this
+        at startup, when no task is running. If state is older than the oldest deletions that its
+        changelog still contains, it may have keys that were deleted in the meantime. Directories in
         use are kept.
 
         Args:
@@ -450,7 +465,9 @@ class StateDirectory:
 def resolve_state_dir(
     state_dir: str | os.PathLike[str], environment: Mapping[str, str] | None = None
 ) -> Path:
-    """Resolve the `state.dir` setting on this host, as hosts may mount disks at different paths.
+    """Resolve the `state.dir` setting on this host.
+
+    Hosts may mount disks at different paths.
 
     Args:
         state_dir: the setting; `${NAME}` is replaced with an environment variable of this host.

@@ -76,7 +76,7 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         self._format = value_format
         self._value_serde = value_serde
         self._context = context
-        # Hot path: choose the function once. Only the builder determines its return type, V.
+        # Hot path: choose the function once. Its result is Any, as the builder determines V.
         self._value: Callable[[bytes], Any] = (
             self._timed_value if value_format.timestamped else self._plain_value
         )
@@ -159,7 +159,7 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         return old
 
     def range(self, lo: K | None = None, hi: K | None = None) -> KeyValueIterator[K, V]:
-        """Iterate over the pairs from key `lo` to key `hi`, both inclusive, in ascending order.
+        """Iterate over the pairs from key `lo` to `hi`, inclusive, in ascending order.
 
         Args:
             lo: the first key; None for no lower bound.
@@ -204,7 +204,7 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         return self._between(None, None, reverse=True)
 
     def prefix_scan(self, prefix: Any, prefix_serde: Serde[Any]) -> KeyValueIterator[K, V]:
-        """Iterate over the pairs whose serialized key starts with a prefix, in ascending order.
+        """Iterate over the pairs whose serialized key has a prefix, in ascending order.
 
         Args:
             prefix: the prefix, serialized with `prefix_serde`.
@@ -218,7 +218,9 @@ class KeyValueStore(TypedStore[K, BytesStore], Generic[K, V]):
         return self._iterate(self._open().scan(start, end_of_prefix(start)))
 
     def approximate_num_entries(self) -> int:
-        """Return the approximate number of keys; exact for in-memory stores without a cache.
+        """Return the approximate number of keys.
+
+        The number is exact for in-memory stores without a cache.
 
         Example:
             >>> visits.put_all([("ann", 3), ("bob", 1)])

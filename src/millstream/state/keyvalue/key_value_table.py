@@ -1,4 +1,4 @@
-"""The base class of the stores for the DSL's operators, and their timestamped key-value store."""
+"""The DSL operators' stores: the base class and the timestamped key-value store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ TimedValue = tuple[Any, int]
 
 
 class EncodedTable:
-    """The base class of store interfaces for operators: converts between objects and bytes."""
+    """The base class of store interfaces for operators.
+
+    It converts between objects and bytes.
+    """
 
     def __init__(
         self, name: str, *, topic: str, key_serde: Serde[Any], value_serde: Serde[Any]
@@ -53,11 +56,14 @@ class EncodedTable:
         return self._value_serde.deserialize(self._topic, data)
 
     def expired_keys(self, stored_keys: Sequence[bytes]) -> frozenset[bytes]:
-        """Return the expired keys among `stored_keys`; none in key-value stores."""
+        """Return the expired keys among `stored_keys`; always empty for key-value stores."""
         return frozenset()
 
     def private_copy(self, value: Any) -> Any:
-        """Return an equal value that the caller may modify: a copy, unless values are immutable."""
+        """Return an equal value that the caller may modify.
+
+        This is a copy, unless values are immutable.
+        """
         return value if self.immutable else self.decode(self.encode(value))
 
 
@@ -121,7 +127,10 @@ class TimestampedTable(EncodedTable):
     def write_many(
         self, keys: Sequence[bytes], values: Sequence[Any], timestamps: Sequence[int]
     ) -> None:
-        """Put values, in order. None deletes the key, with the timestamp of the deleting record."""
+        """Put values, in order.
+
+        None deletes the key, with the timestamp of the deleting record.
+        """
         self.write_encoded_many(
             keys, self._value_serde.serialize_many(self._topic, values), timestamps
         )

@@ -1,4 +1,4 @@
-"""The base class of the stores that processors and queries use, and their input position."""
+"""The base class of stores for processors and queries, and their input position."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ ItemV = TypeVar("ItemV")
 
 
 class StorePosition:
-    """The offset of the last record of each input partition that caused a write.
+    """For each input partition, the offset of the last record that caused a write.
 
     Follows Kafka Streams' `StoreQueryUtils.updatePosition`: writes of punctuators do not count.
-    Writes that are only in the record cache are tracked separately, as some queries skip it.
+    Writes that are only in the record cache are tracked separately, as some queries skip
+    the cache.
     """
 
     def __init__(self, *, cached: bool = False) -> None:
@@ -41,7 +42,10 @@ class StorePosition:
         self._written.update(self._seen)
 
     def position(self, *, skip_cache: bool = False) -> Position:
-        """Return the current position, or with `skip_cache` that of the layers below the cache."""
+        """Return the current position.
+
+        With `skip_cache`, return the position of the layers below the cache.
+        """
         below = self._written if skip_cache and self._cached else self._seen
         offsets: dict[str, dict[int, int]] = {}
         for place, offset in below.items():
@@ -140,13 +144,13 @@ class TypedStore(Generic[K, L]):
         """Update the position and evict from the cache after a put."""
         cache = self._cache
         self.position.update(record)
-        # If changes are forwarded, the forwarding operator evicts.
+        # If an operator forwards the changes, that operator evicts entries.
         if cache is not None and not cache.forwards_changes:
             cache.evict()
 
 
 def prefix_bytes(store: str, topic: str, prefix: Any, serde: Serde[Any]) -> bytes | None:
-    """Serialize a key prefix; None if the serde returns None.
+    """Serialize a key prefix; return None if the serde does.
 
     Raises:
         TypeError: `serde` is not a Serde.

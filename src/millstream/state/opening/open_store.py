@@ -1,4 +1,4 @@
-"""An open store, the environment in which it is opened, and the lowest layers of stores."""
+"""Open stores, the environment in which they are opened, and their lowest layers."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class OpenStore:
         table: the interface for the DSL's operators, for example a `TimestampedTable`; None for
             stores that only processors use.
         base: the lowest writable layer, which the task commits, restores and closes.
-        keeps_offset: whether `base` stores the changelog offset with its data. If a persistent
-            store does not, the task writes the offset to its checkpoint file.
+        keeps_offset: whether `base` stores the changelog offset with its data. If not, the task
+            writes the offset of a persistent store to its checkpoint file.
         before_commit: writes and logs the changes that the store defers until a commit.
         on_recycle: resets state derived from the data, which may change in the task's other role.
         read: reads the store for queries (see `queries/readers.py`); None if it cannot be queried.
@@ -128,7 +128,7 @@ def open_overlay(name: str, environment: StoreEnvironment) -> OverlayStore:
 
 
 def open_storage(name: str, environment: StoreEnvironment) -> Storage:
-    """Open the storage of a persistent store's committed data; recreate it if it is unusable.
+    """Open the storage of a persistent store; recreate it if its data is unusable.
 
     Raises:
         TaskCorruptedError: the data on disk cannot be read.
@@ -153,6 +153,6 @@ def _rebuild_reason(storage: Storage, environment: StoreEnvironment) -> str | No
     if environment.restored_from is None:
         return None
     if storage.committed_offset(environment.restored_from) is None and not storage.is_empty():
-        # Restoring into this data would keep keys whose deletions were compacted away.
+        # Restoring into this data would keep keys whose deletions have been compacted away.
         return f"it contains data but no offset for {environment.restored_from}"
     return None

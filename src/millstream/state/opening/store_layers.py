@@ -1,4 +1,4 @@
-"""Opens stores: assembles the layers that a builder describes, for each kind of store."""
+"""Opens stores of each kind: assembles the layers that a builder describes."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def _open_layers(
     value_format: ValueFormat,
     changelog: StoreChangelog,
 ) -> tuple[TimedStore, WindowCache | None]:
-    """Return the topmost layer, and the cache if there is one."""
+    """Add changelog layer and cache; return the topmost layer and the cache, if any."""
     name = builder.name
     key_serde, value_serde = builder.serdes()
     layers: TimedStore = LoggedWindows(base, changelog) if changelog.enabled else base
@@ -353,7 +353,7 @@ def _open_suppress_buffer(
         value_serde=value_serde,
         changelog=environment.changelog_of(builder),
     )
-    # The base holds only the changelog offset: the buffer holds the data.
+    # The base stores only the changelog offset; the buffer stores the data.
     base = MemoryStore()
     return OpenStore(
         buffer,
@@ -409,7 +409,7 @@ def _open_subscription_store(
     key_serde, value_serde = builder.serdes()
     changelog = environment.changelog_of(builder, TIMESTAMPED)
     base = open_base(builder.name, builder.persistent, environment)
-    # Queries read this store as a key-value store.
+    # The interface for reads outside of the join, for example by test drivers.
     store: KeyValueStore[Any, Any] = KeyValueStore(
         builder.name,
         LoggedStore(base, changelog),

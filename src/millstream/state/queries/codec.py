@@ -1,4 +1,7 @@
-"""Converts queries to read requests, and pairs of bytes to results, with the serdes of a store."""
+"""Converts queries to read requests, and pairs of bytes to results.
+
+The conversions use the serdes of a store.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,7 @@ def count_of(pairs: Pairs) -> int:
 
 
 def codec_of(builder: StoreBuilder, topic: str) -> StoreCodec | None:
-    """Create the codec for a resolved builder; return None for internal stores without queries."""
+    """Return the codec of a resolved builder; None for stores that cannot be queried."""
     match builder:
         case KeyValueStoreBuilder(timestamped=timestamped):
             return StoreCodec(builder.name, topic, "key-value", *builder.serdes(), timestamped)
@@ -126,7 +129,7 @@ class QueryPlan:
     """A planned query.
 
     Args:
-        finish: converts the pairs to the result.
+        finish: converts the pairs that were read to the result.
         is_iterated: whether the result is an iterator, which may be fetched in pages.
     """
 

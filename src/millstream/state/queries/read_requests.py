@@ -1,4 +1,4 @@
-"""Read requests in bytes, which are sent to the thread that owns the store."""
+"""Read requests with serialized keys, sent to the thread that owns the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream.state.storage.bytes_store import ByteItems
 #: The byte formats of a count and of the validity of a version.
 COUNT: Final = struct.Struct(">q")
 VERSION: Final = struct.Struct(">qq")
-#: The end of the validity of the latest version.
+#: The encoded end of validity of a version that is still valid.
 STILL_VALID: Final = -(1 << 63)
 
 
@@ -24,7 +24,7 @@ class ReadKind(enum.Enum):
     NOTHING = "nothing"
     #: The value of `key`.
     GET = "get"
-    #: From `key` to `last_key`, both inclusive; None leaves that side open.
+    #: The keys from `key` to `last_key`, both inclusive; None leaves that side open.
     RANGE = "range"
     #: The keys that start with `key`.
     PREFIX = "prefix"
@@ -56,8 +56,8 @@ class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
     Args:
         key: a serialized key: the requested one, the first of a range, or a prefix.
         skip_cache: whether to leave out the contents of the record cache.
-        begin: a stored key, for windows and sessions of several keys, and for sessions of one key.
-            Pairs before it, in the order of the read, are left out.
+        begin: a stored key from which to start, in reads of windows and sessions of several keys
+            and of sessions of one key. Pairs before it, in the order of the read, are left out.
     """
 
     kind: ReadKind

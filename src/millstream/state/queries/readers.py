@@ -1,8 +1,8 @@
 """Reads of each kind of store for queries.
 
 Each function returns pairs of stored keys and values from a snapshot of the store, or None if the
-request is for another kind of store. If at most one value is requested, its stored key is that of
-the request, except for versions.
+request is for another kind of store. A read of a single value returns it with the requested stored
+key, except for versions (see `read_versions`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from millstream.windowed import MAX_TIME_MS
 def read_key_values(
     layers: BytesStore, base: BytesStore, cache: RecordCache | None, request: ReadRequest
 ) -> ByteItems | None:
-    """Read a key-value store with the given topmost and lowest layers."""
+    """Read a key-value store, or only its lowest layer if the cache is skipped."""
     layer = base if request.skip_cache else layers
     key = request.key
     match request.kind:
@@ -60,7 +60,7 @@ def read_key_values(
 def read_windows(
     table: WindowTable, base: ReadableTimedStore, request: ReadRequest
 ) -> ByteItems | None:
-    """Read a window store with the given lowest layer."""
+    """Read a window store, or only its lowest layer if the cache is skipped."""
     layer: WindowTable | ReadableTimedStore = base if request.skip_cache else table
     first = 0 if request.first is None else request.first
     last = MAX_TIME_MS if request.last is None else request.last
@@ -90,7 +90,7 @@ def read_windows(
 def read_sessions(
     table: SessionTable, base: ReadableTimedStore, request: ReadRequest
 ) -> ByteItems | None:
-    """Read a session store with the given lowest layer."""
+    """Read a session store, or only its lowest layer if the cache is skipped."""
     first = 0 if request.first is None else request.first
     last = MAX_TIME_MS if request.last is None else request.last
     key = request.key
@@ -126,7 +126,7 @@ def read_sessions(
 
 
 def read_versions(versions: VersionedBytes, request: ReadRequest) -> ByteItems | None:
-    """Read a versioned store. The keys of pairs are the encoded validities of the versions."""
+    """Read a versioned store. The key of each pair is the validity of a version."""
     key, first = request.key, request.first
     match request.kind:
         case ReadKind.VERSION:

@@ -1,4 +1,4 @@
-"""Reads of one store of one task, which return pairs or the reason of a failure."""
+"""Reads of one store of one task, which return pairs or the reason for a failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.state.queries.requests.queries import Query, query_name
 from millstream.state.queries.requests.query_results import FailureReason, QueryResult
 from millstream.state.storage.bytes_store import ByteItems, iterate
 
-#: The position if it was not requested.
+#: The position in results for which no position was requested.
 NO_POSITION: Final = Position()
 
 
@@ -43,9 +43,10 @@ def read_store(
     reached: Position | None = None,
     with_position: bool = True,
 ) -> StoreReadResult:
-    """Read a store if it has reached the bound. The result is a snapshot of the store.
+    """Read a store if it has reached the bound.
 
-    Follows Kafka Streams' `StoreQueryUtils.handleBasicQueries`.
+    The result is a snapshot of the store. Follows Kafka Streams'
+    `StoreQueryUtils.handleBasicQueries`.
 
     Args:
         reached: a position that the task tracks in addition to that of the processors' writes.
@@ -105,7 +106,9 @@ def run_query(
     execution_info: bool = False,
     reached: Position | None = None,
 ) -> QueryResult:
-    """Run a query on a store of a task. Close iterators in the result, or exhaust them.
+    """Run a query on a store of a task.
+
+    Close iterators in the result, or exhaust them.
 
     Raises:
         NullKeyError: the key is None.

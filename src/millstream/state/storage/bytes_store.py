@@ -1,4 +1,6 @@
-"""The protocols of store layers: byte keys, byte values, unsigned lexicographic order.
+"""The protocols of store layers, whose keys and values are bytes.
+
+Keys are in unsigned lexicographic order.
 
 A store is built from layers; each wraps the one below and has the same interface:
 
@@ -18,7 +20,8 @@ from typing import Protocol
 
 from millstream.record import TopicPartition
 
-#: Pairs in key order, from a snapshot at the time of the call. Close it unless it is exhausted.
+#: Pairs in key order, from a snapshot at the time of the call. Close the generator
+#: unless it is exhausted.
 ByteItems = Generator[tuple[bytes, bytes], None, None]
 
 #: The position of a store, which reflects its changelog up to and including this offset.
@@ -46,7 +49,8 @@ class BytesStore(ReadableBytesStore, Protocol):
         """Write one key.
 
         Args:
-            timestamp: of the changelog record, in milliseconds; other layers pass it on.
+            timestamp: the timestamp of the changelog record, in milliseconds; layers that do not
+                log pass it on.
         """
         ...
 
@@ -58,7 +62,9 @@ class BytesStore(ReadableBytesStore, Protocol):
 
 
 class Committable(Protocol):
-    """The lowest writable layer of a store, which determines the writes that survive a crash.
+    """The lowest writable layer of a store.
+
+    It determines which writes survive a crash.
 
     Invariant: after a crash the store contains the writes up to some `commit` or `restore`, and
     `committed_offset` returns the offset passed to that call.
@@ -75,9 +81,9 @@ class Committable(Protocol):
     def count_uncommitted(self) -> int: ...
 
     def on_commit_started(self) -> None:
-        """Freeze the writes so far: the next commit persists them, but no later writes.
+        """Freeze the writes made so far: the next commit persists only these writes.
 
-        If an earlier commit was begun but not completed, this one includes it.
+        If an earlier commit was begun but not completed, the next one includes its writes.
         """
         ...
 
@@ -97,7 +103,10 @@ class Committable(Protocol):
         ...
 
     def set_bulk_loading(self, enabled: bool) -> None:
-        """Turn bulk loading on or off, for many changelog records without reads in between."""
+        """Turn bulk loading on or off.
+
+        Bulk loading is for many changelog records without reads in between.
+        """
         ...
 
     def committed_offset(self, partition: TopicPartition) -> int | None:
@@ -113,12 +122,14 @@ class CommittableStore(BytesStore, Committable, Protocol):
     """The lowest writable layer of a store that is read by key and by key range."""
 
     def commit_restored(self, offset: ChangelogOffset) -> None:
-        """Commit the writes of applied changelog records, with the offset of the last record."""
+        """Commit the writes of applied changelog records, with the last record's offset."""
         ...
 
 
 class Storage(ReadableBytesStore, Protocol):
-    """A storage of committed data, with scans of snapshots and atomic writes of data and offset.
+    """A storage of committed data.
+
+    Scans read a snapshot. Data and offset are written atomically.
 
     Attributes:
         on_failure: called with each disk or database error before it is raised.
@@ -162,11 +173,14 @@ def iterate(pairs: Iterable[tuple[bytes, bytes]] = ()) -> ByteItems:
 
 
 def end_including(last: bytes | None) -> bytes | None:
-    """Return the exclusive end of a range that includes `last`: the smallest key after it."""
+    """Return the exclusive end of a range that includes `last`.
+
+    This is the smallest key after `last`.
+    """
     return None if last is None else last + b"\x00"
 
 
 def end_of_prefix(prefix: bytes) -> bytes | None:
-    """Return the exclusive end of the keys that start with `prefix`; None if unbounded."""
+    """Return the exclusive end of the keys with a prefix; None if unbounded."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None

@@ -26,7 +26,8 @@ def merged(
 
     Args:
         above: the pairs of the upper layer, each key once, in the direction of the scan.
-        below: the pairs of the lower layer in the same range and direction. Closed with the result.
+        below: the pairs of the lower layer in the same range and direction. Closing the result also
+            closes this generator.
     """
     return _merged(above, below, reverse, sort_key_of) if above else below
 
@@ -59,7 +60,7 @@ def _merged(
 
 
 class KeyValueIterator(Generic[K, V]):
-    """An iterator over keys and values of a store, in the order of the serialized keys.
+    """An iterator over keys and values of a store, ordered by the serialized keys.
 
     It closes itself when exhausted. If you stop earlier, close it or use it as a context manager,
     because it holds a snapshot of the store. Only the thread that owns the store may use it.

@@ -13,7 +13,10 @@ from millstream.state.storage.memory import MemoryCommits
 
 
 class LRUStore(MemoryCommits):
-    """A store of at most `max_entries` keys. Reads and writes count as use; scans do not."""
+    """A store of at most `max_entries` keys.
+
+    Reads and writes count as use; scans do not.
+    """
 
     def __init__(self, max_entries: int) -> None:
         super().__init__()

@@ -10,11 +10,11 @@ from millstream.state.storage.sorted_keys import SortedKeys
 
 
 class MemoryCommits:
-    """Implements `Committable` for stores in memory, whose writes are never pending.
+    """Implements `Committable` for in-memory stores, which have no pending writes.
 
     The data does not survive the process: a new store is restored from the beginning of its
-    changelog. The changelog offset is kept nevertheless, so that a standby task that becomes active
-    continues there.
+    changelog. The changelog offset is tracked nevertheless, so that a standby task that becomes
+    active continues from that offset.
     """
 
     persistent = False

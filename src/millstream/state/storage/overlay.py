@@ -63,7 +63,7 @@ class _Writes:
 
 
 class _FrozenWrites(_Writes):
-    """The frozen writes of a commit, above the storage that it will change."""
+    """The frozen writes of a commit, above the storage that the commit will change."""
 
     def __init__(
         self,
@@ -85,11 +85,11 @@ class _FrozenWrites(_Writes):
 
 
 class OverlayStore(_Writes):
-    """A storage whose writes stay in memory until they are committed with their changelog offset.
+    """A storage whose writes stay in memory until they are committed.
 
-    Reads and scans include uncommitted writes. The state on disk is always that of a commit, so
-    after a crash only the tail of the changelog must be read, under exactly-once as well (as
-    KIP-892 proposes for Kafka Streams).
+    Writes are committed with their changelog offset. Reads and scans include uncommitted writes.
+    The state on disk always corresponds to a commit, so after a crash only the tail of the
+    changelog must be read, also under exactly-once (as KIP-892 proposes for Kafka Streams).
 
     A commit may be acknowledged some time after it begins, and must not include the writes in
     between: `on_commit_started` freezes the writes of the commit, and later writes go above them.
@@ -120,14 +120,14 @@ class OverlayStore(_Writes):
 
     @property
     def uncommitted_bytes(self) -> int:
-        """An upper bound, as a key that is written again counts again; see `count_uncommitted`."""
+        """An upper bound: a key counts once per write; see `count_uncommitted`."""
         return self._bytes
 
     def count_uncommitted(self) -> int:
         """Count the bytes of uncommitted keys and values: 0.1 us per key.
 
         `put` does not look up the value that it replaces, as this would cost more than the rest of
-        the call. So a key that is written again counts again until the next count.
+        the call. So a key counts once per write until this method is called.
         """
         frozen_bytes = 0 if self._frozen is None else self._frozen.bytes
         self._bytes = _bytes_of(self._writes) + frozen_bytes
@@ -182,7 +182,8 @@ class OverlayStore(_Writes):
         if self._writes:
             raise IllegalStateError(
                 f"A store with {len(self._writes)} uncommitted writes cannot be restored from "
-                f"{offset[0]}. Restoration ends before processing starts; commit or reopen first."
+                f"{offset[0]}. Restoration ends before processing starts. Commit or reopen "
+                "the store first."
             )
         self._storage.write_batch(items, offset, deleted_ranges=self._deleted_ranges)
         self._discard_writes()
@@ -218,7 +219,7 @@ class OverlayStore(_Writes):
         self._clear_frozen()
 
     def _thaw(self) -> None:
-        """Merge the frozen writes with the later writes again."""
+        """Merge the frozen writes, if any, with the later writes."""
         frozen = self._frozen
         if frozen is None:
             return
@@ -258,8 +259,8 @@ class UncommittedBudget:
     """Limits the uncommitted writes of a thread's stores (KIP-892).
 
     A thread above the limit commits before its next batch. The limit is checked between batches, so
-    at most the writes of one batch, punctuation or cache flush exceed it. Writes from a changelog
-    are never uncommitted.
+    the writes of a single batch, punctuation or cache flush may exceed it. Restored data never
+    counts as uncommitted.
 
     Args:
         max_bytes: the limit for uncommitted keys and values; -1 for none. The actual memory is
@@ -283,7 +284,7 @@ class UncommittedBudget:
         self._check_limit()
 
     def update(self, writes: UncommittedWrites, uncommitted_bytes: int) -> None:
-        """Update the uncommitted bytes of one source, an upper bound."""
+        """Update the upper bound of one source's uncommitted bytes."""
         self._total += uncommitted_bytes - self._bytes.get(writes, 0)
         if uncommitted_bytes:
             self._bytes[writes] = uncommitted_bytes
@@ -295,8 +296,9 @@ class UncommittedBudget:
         if self._max_bytes < 0 or self._total * 4 <= self._max_bytes * 3:
             self._is_exceeded = False
         elif self._total > self._max_bytes and not self._is_exceeded:
-            # After counting, three quarters of the limit count as exceeded. Otherwise, keys that
-            # are overwritten repeatedly, just below the limit, would be counted after each batch.
+            # After an exact count, the limit counts as exceeded from three quarters on. Otherwise,
+            # keys that are overwritten repeatedly just below the limit would cause a count after
+            # each batch.
             for writes in self._bytes:
                 self._bytes[writes] = writes.count_uncommitted()
             self._total = sum(self._bytes.values())

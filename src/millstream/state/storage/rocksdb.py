@@ -57,7 +57,7 @@ _OFFSET: Final = struct.Struct(">q")
 _WITHOUT_WAL: Final = WriteOptions()
 # An attribute, although the stub declares a method.
 _WITHOUT_WAL.disable_wal = True  # type: ignore[method-assign, assignment]
-#: Compactions move tables that do not overlap (ascending keys) instead of rewriting them.
+#: Makes compactions move tables that do not overlap (ascending keys) instead of rewriting them.
 _TRIVIAL_MOVES: Final = {"compaction_options_universal": "{allow_trivial_move=true;}"}
 #: Called with a store's options before it is opened (Kafka Streams' `RocksDBConfigSetter`).
 RocksDBTuning = Callable[[str, Options], None]
@@ -71,12 +71,13 @@ class RocksDBSettings:
 
     Args:
         block_cache_bytes: the size of the cache for blocks, indexes and filters, which all stores
-            of the process share (in Kafka Streams each store has its own cache, so the memory grows
-            with their number).
+            of the process share (in Kafka Streams, each store has its own cache, so the memory
+            grows with the number of stores).
         write_buffer_bytes: the size at which a store's memtable is flushed to disk.
         write_buffers: the maximum number of memtables per store, including the active one.
         open_files: the maximum number of open files per store.
-        tuning: changes the options of a store after all other settings; None to keep them.
+        tuning: changes the options of a store after all other settings were applied; None to keep
+            them.
     """
 
     block_cache_bytes: int = 50 << 20
@@ -112,7 +113,7 @@ class RocksDBStorage:
 
     Raises:
         TaskCorruptedError: the data on disk cannot be read.
-        LockError: another process, or an open database of this one, uses the directory.
+        LockError: another process, or another open database of this process, uses the directory.
         StreamsError: the directory cannot be used.
     """
 
@@ -215,7 +216,10 @@ class RocksDBStorage:
         return walk
 
     def approximate_num_entries(self) -> int:
-        """Return RocksDB's estimate, which counts overwritten keys until they are compacted."""
+        """Return RocksDB's estimate of the number of keys.
+
+        It counts overwritten keys until they are compacted.
+        """
         try:
             return self._open_db().property_int_value("rocksdb.estimate-num-keys") or 0
         except Exception as error:
@@ -298,8 +302,8 @@ class RocksDBStorage:
         rewrite tables that do not overlap. In ascending order, a record takes 0.17 us, and 0.15 us
         in RocksDB's own threads, instead of 0.35 us and 0.4 us (batches of 10,000 records of
         13 + 16 bytes). Keys in another order stay in memory in arrival order, and RocksDB's threads
-        sort them when they flush: a record takes 0.3 us instead of 1.6 us. The first read before
-        the end of bulk loading waits until all data is sorted.
+        sort them when they flush: a record takes 0.3 us instead of 1.6 us. The first read
+        during bulk loading waits until all data is sorted, and ends bulk loading.
         """
         settings = self._storages.settings
         # Reopening the database would lose the user's options and the statistics so far.
@@ -480,17 +484,17 @@ def rocksdb_storages(config: StreamsConfig) -> RocksDBStorages:
 
 
 def rocksdb_tuning(config: StreamsConfig) -> RocksDBTuning | None:
-    """Return the function that changes the options of a store before it is opened, or None.
+    """Return the function that changes a store's options before opening, or None.
 
     Follows Kafka Streams' `RocksDBConfigSetter`.
 
     Args:
         config: its `rocksdb_config_setter` is a function `(store_name, options, config)`, or an
-            object or class with a method `set_config` of these arguments. `options` is a
+            object or class with a method `set_config` that takes these arguments. `options` is a
             `rocksdict.Options` with Millstream's options.
 
     Raises:
-        ConfigError: `rocksdb_config_setter` is neither.
+        ConfigError: `rocksdb_config_setter` cannot be called in either way.
     """
     given: Any = config.rocksdb_config_setter
     if given is None:
@@ -499,8 +503,8 @@ def rocksdb_tuning(config: StreamsConfig) -> RocksDBTuning | None:
     if not callable(setter):
         raise ConfigError(
             f"rocksdb_config_setter is {given!r}. It must be a function (store_name, options, "
-            "config) that changes the rocksdict.Options of a store, or a class with such a method "
-            "set_config."
+            "config) that changes the rocksdict.Options of a store, or an object or class with a "
+            "method set_config that takes these arguments."
         )
     return partial(_tune, setter, config)
 

@@ -13,7 +13,8 @@ from millstream.state.storage.rocksdb import RocksDBStorage
 STORE_GROUP: Final = "stream-state-metrics"
 _DEBUG: Final = RecordingLevel.DEBUG
 
-#: RocksDB properties, without the prefix `rocksdb.`, as in Kafka Streams' metrics; 2 us each.
+#: RocksDB properties, without the prefix `rocksdb.`, as in Kafka Streams' metrics. Reading one
+#: takes 2 us.
 PROPERTIES: Final = (
     "background-errors",
     "block-cache-capacity",
@@ -39,7 +40,7 @@ PROPERTIES: Final = (
     "total-sst-files-size",
 )
 
-#: RocksDB needs 0.4 ms to format its statistics.
+#: The minimum time between two reads of the statistics, which RocksDB needs 0.4 ms to format.
 _READ_EVERY_MS: Final = 10_000
 _RATES_AND_TOTALS: Final = {
     "bytes-written": "rocksdb.bytes.written",
@@ -72,7 +73,7 @@ def add_database_metrics(scope: MetricsScope, database: RocksDBStorage) -> None:
 
 
 class _StatisticsReader:
-    """A reader of RocksDB's statistics, which reads them at most every 10 s.
+    """Reads RocksDB's statistics, no more often than every 10 s.
 
     Kafka Streams' averages cover one minute; these cover the time between two reads.
     """
@@ -133,7 +134,10 @@ class _StatisticsReader:
 
 
 def parse_statistics(text: str) -> dict[str, float]:
-    """Parse RocksDB's statistics: counters, and `<name> COUNT` and `<name> SUM` of histograms."""
+    """Parse RocksDB's statistics.
+
+    The result contains counters, and `<name> COUNT` and `<name> SUM` of histograms.
+    """
     found: dict[str, float] = {}
     for line in text.splitlines():
         words = line.split()

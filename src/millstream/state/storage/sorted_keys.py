@@ -1,4 +1,4 @@
-"""Sorted byte keys, which are only sorted when their order is needed."""
+"""Byte keys that are only sorted when their order is needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from itertools import chain, islice
 from typing import Any
 
-#: Keys per block. An insertion moves half a block (8 KiB at most); a search bisects the block ends.
+#: The number of keys per block. On average, an insertion moves half a block (up to 8 KB); a search
+#: bisects the ends of the blocks.
 _BLOCK_KEYS = 1_000
 
 
@@ -15,13 +16,13 @@ class SortedKeys:
     """The keys of a dict, sorted on demand.
 
     A dict keeps its keys in insertion order, so the keys that are not sorted yet are its last ones:
-    writes to the dict cost nothing here, and the next scan merges the new keys.
+    writes to the dict have no overhead, and the next scan merges the new keys.
 
     Invariant: the sorted keys are the first ones of the dict. The owner calls `discard` for each
     key that it removes from the dict, and `clear` when it empties the dict.
 
     Args:
-        owner: the dict, which is never modified here.
+        owner: the dict, which this class never modifies.
     """
 
     def __init__(self, owner: dict[bytes, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The factory protocol of storages for committed data, and the errors of storages."""
+"""The factory protocol of storages for committed data, and storage errors."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ _DISK_FULL_MESSAGES: Final = ("No space left on device", "Disk quota exceeded", 
 
 
 class Storages(Protocol):
-    """The factory of the storages of one process. Simulations of failing disks replace it.
+    """The factory of the storages of one process.
 
-    Implementations convert errors with `storage_error`.
+    Tests replace the factory to simulate failing disks. Implementations convert errors with
+    `storage_error`.
     """
 
     def open(self, name: str, directory: Path, task_id: TaskId) -> Storage:
         """Open a storage whose directory is locked by its task; create it if missing.
 
         Args:
-            directory: the directory of this storage only.
+            directory: a directory that only this storage uses.
 
         Raises:
             TaskCorruptedError: the data on disk cannot be read.
@@ -62,26 +63,26 @@ def storage_error(
         attempt: the failed operation, for example `write`.
 
     Returns:
-        A TaskCorruptedError if the data on disk is unusable; a LockError if another owner uses it;
-        otherwise a StreamsError, in which case all committed data is intact.
+        A TaskCorruptedError if the data on disk is unusable; a LockError if another owner has the
+        storage open; otherwise a StreamsError, in which case all committed data is intact.
     """
     if isinstance(error, StreamsError):
         return error
     text = str(error)
     failure = f"Cannot {attempt} store {name} of task {task_id} in {directory}"
     if any(part in text for part in _LOCK_MESSAGES):
-        return LockError(f"{failure}: another owner has it open ({text}).", task_id=task_id)
+        return LockError(f"{failure}: another owner has the store open ({text}).", task_id=task_id)
     if any(part in text for part in _CORRUPTION_MESSAGES):
         return TaskCorruptedError(
-            f"{failure}: {text}. It will be rebuilt from its changelog.", task_ids=[task_id]
+            f"{failure}: {text}. The store will be rebuilt from its changelog.", task_ids=[task_id]
         )
     if any(part in text for part in _DISK_FULL_MESSAGES):
-        advice = "Free space there, or set state.dir to a larger disk."
+        advice = "Free space on this disk, or move state.dir to a larger one."
     else:
         advice = "Check the permissions of state.dir, and look for disk errors in the system log."
     return StreamsError(
         f"{failure}: {type(error).__name__}: {text}. {advice} "
-        "Committed data is still there; uncommitted data will be processed again.",
+        "Committed data is still on disk; uncommitted data will be processed again.",
         task_id=task_id,
     )
 

@@ -1,8 +1,8 @@
-"""The protocols of the layers of window and session stores, which are read by key and time.
+"""The protocols of the layers of window and session stores.
 
-Stored keys are defined in `window_keys`. The time of a stored key is the window's start or the
-session's end; it determines when the entry expires. Ranges of times and keys include both ends. A
-bound of None leaves that side of a key range open.
+The layers are read by key and time. Stored keys are defined in `window_keys`. The time of a stored
+key is the window's start or the session's end; it determines when the entry expires. Ranges of
+times and keys include both ends. A bound of None leaves that side of a key range open.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def from_stored_key(
     sort_key_of: Callable[[bytes], Any],
     reverse: bool,
 ) -> list[tuple[bytes, V]]:
-    """Return the pairs from a stored key on, in the direction of the read; keep their order."""
+    """Return the pairs from a stored key on, in the direction of the read.
+
+    The pairs keep their order.
+    """
     first = sort_key_of(begin)
     if reverse:
         return [pair for pair in pairs if sort_key_of(pair[0]) <= first]
@@ -39,7 +42,10 @@ class ReadableTimedStore(Protocol):
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
-        """Return the entries of a key (without a window) from time `first` to `last`, ascending."""
+        """Return the entries of a key from time `first` to `last`, ascending.
+
+        `key` does not include a window.
+        """
         ...
 
     def read_keys(
@@ -55,12 +61,12 @@ class ReadableTimedStore(Protocol):
         """Iterate over a range of keys in a time range, in the store's own order.
 
         Follows Kafka Streams: the order is by time segment and stored key in RocksDB, and by time
-        and key in memory. A time-ordered window store (for windows that are emitted when they
-        close) is also read by time if all keys are read.
+        and key in memory. The order is also by time and key in a time-ordered window store in
+        RocksDB (for windows that are emitted when they close), if all keys are read.
 
         Args:
-            begin: a stored key, which need not exist, to start at in the direction of the read;
-                None starts with the first entry.
+            begin: the stored key at which to start, in the direction of the read. It does not need
+                to exist. None starts with the first entry.
         """
         ...
 
@@ -78,7 +84,7 @@ class TimedStore(ReadableTimedStore, Protocol):
 
     @property
     def observed_time(self) -> int:
-        """The store's stream time: the latest time written so far; -1 before the first write."""
+        """The store's stream time: the latest time written; -1 before the first write."""
         ...
 
     def put(self, key: bytes, value: bytes | None, timestamp: int) -> None:
@@ -123,7 +129,7 @@ class CommittableTimedStore(TimedStore, Committable, Protocol):
     def read_including_expired(self, first: int, last: int) -> ByteItems:
         """Iterate over the entries of all keys in a time range, in the store's own order.
 
-        Follows Kafka Streams: closed sessions are searched in this way. In RocksDB, they are
+        Follows Kafka Streams, which finds closed sessions in this way. In RocksDB, they are
         found as long as their segment is live; in memory, only until they expire.
         """
         ...

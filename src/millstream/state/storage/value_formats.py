@@ -1,7 +1,7 @@
 """The formats of stored values: plain, or prefixed with a timestamp.
 
-A timestamped store keeps `int64 big-endian timestamp + value`, as Kafka Streams does. Its changelog
-records contain only the value, and their timestamp is that of the value.
+A timestamped store stores `int64 big-endian timestamp + value`, as Kafka Streams does. Its
+changelog records contain only the value, and their timestamp is that of the value.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _with_times = compiled(with_times, "with_times")
 class ValueFormat:
     """Combines values and timestamps into stored values, and splits them again.
 
-    This class is the plain format, which stores no timestamps. A stored value of None is a
-    deletion.
+    This class is the plain format, which stores no timestamps. A stored value of None means
+    a deletion.
     """
 
     timestamped = False

@@ -1,4 +1,7 @@
-"""Verifies in tests that no write reaches the disk before all of its results are delivered."""
+"""Verifies the order of writes and deliveries in tests.
+
+No write may reach the disk before all of its results are delivered.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class WriteCheck:
 
     A thread works in units: a batch, a punctuation, or the flush of a cache. All records of a unit
     are sent by its end, and delivered when the producer is flushed afterwards. A store may only
-    write the changes of delivered units: if the process died between the write and the delivery,
+    write the changes of delivered units: if the process ended between the write and the delivery,
     the next owner would find the state of a record without its results.
 
     Enabled in stream threads if `CHECK_WRITES` is set in the environment of the workers.

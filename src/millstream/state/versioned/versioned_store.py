@@ -16,11 +16,12 @@ V = TypeVar("V")
 
 
 class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
-    """A store of versions of values, each valid from its timestamp until that of the next one.
+    """A store of versions of values.
 
-    Kafka Streams' `VersionedKeyValueStore` (KIP-889). Versions may be put in any order, unless they
-    are older than the newest version in the store by more than the history retention. They can be
-    read equally far back. The latest version of a key is always kept. The store is never cached.
+    Each version is valid from its timestamp until that of the next one. Kafka Streams'
+    `VersionedKeyValueStore` (KIP-889). Versions may be put in any order, unless they are older than
+    the newest version in the store by more than the history retention. They can be read equally far
+    back. The latest version of a key is always kept. The store is never cached.
 
     The examples of the methods start with an empty store `prices` of strings and integers.
 

@@ -70,11 +70,14 @@ class VersionedTable(EncodedTable):
         return self.write_encoded_many((key_bytes,), (data,), (timestamp,))[0]
 
     def get(self, key_bytes: bytes) -> TimedValue | None:
-        """Return the latest version of a key and its timestamp; None if missing or deleted."""
+        """Return a key's latest version and its timestamp; None if missing or deleted."""
         return self.read_many((key_bytes,))[0]
 
     def get_as_of(self, key_bytes: bytes, timestamp: int) -> VersionedValue | None:
-        """Return the version of a key that was valid at a time; see `VersionedBytes.get_as_of`."""
+        """Return the version of a key that was valid at a time.
+
+        See `VersionedBytes.get_as_of`.
+        """
         found = self._versions.get_as_of(key_bytes, timestamp)
         if found is None:
             return None
@@ -104,7 +107,7 @@ class VersionedTable(EncodedTable):
     def write_many(
         self, keys: Sequence[bytes], values: Sequence[Any], timestamps: Sequence[int]
     ) -> list[int]:
-        """Put versions, in order; return the end of the validity of each (see the class)."""
+        """Put versions, in order; return the end of each one's validity (see the class)."""
         return self.write_encoded_many(
             keys, self._value_serde.serialize_many(self._topic, values), timestamps
         )

@@ -1,6 +1,6 @@
-"""Versions of values, as bytes: the latest version of each key, and a history of older ones.
+"""Versions of values, as bytes: each key's latest, and a history of older ones.
 
-Implements Kafka Streams' `RocksDBVersionedStore` with a different layout. One ordered store holds:
+Implements Kafka Streams' `RocksDBVersionedStore` with a different layout. One store contains:
 
 - the latest version of each key: its timestamp and value, which never expire;
 - each older version separately: the start and end of its validity, and its value. Older versions
@@ -15,7 +15,7 @@ rewrites. Here, the cost of a write does not depend on the number of versions.
 
 Within a segment, the older versions of a key are contiguous. Between segments, and before the
 latest version, there may be a gap in which the key has no value. Most deletions are only such gaps.
-If a segment contains only a deletion, it is stored as a version with an empty validity.
+If a segment contains only a deletion, the deletion is stored as a version with an empty validity.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _VALUE: Final = b"\x00"
 #: The prefix of a latest value that directly follows a deletion, so there may be a gap before it.
 _VALUE_AFTER_GAP: Final = b"\x01"
 _VALUE_START: Final = _TIME.size + 1
-# Times are shifted to be unsigned, so that keys sort by signed times.
+# Added to times to make them unsigned, so that keys sort by signed time.
 _SHIFT: Final = 1 << 63
 _UNSIGNED: Final = struct.Struct(">Q")
 
@@ -57,7 +57,7 @@ class Version(NamedTuple):
     """A value of a key and its validity.
 
     Args:
-        value: None is a deletion.
+        value: the value; None for a deletion.
         valid_to: the end of the version's validity, exclusive; None for the latest version.
     """
 
@@ -191,7 +191,7 @@ class VersionedBytes:
         return found.version
 
     def get_between(self, key: bytes, first: int | None, last: int | None) -> list[Version]:
-        """Return the versions of a key that were valid at any time in a range, oldest first.
+        """Return the versions of a key valid at any time in a range, oldest first.
 
         Times are in milliseconds; None leaves that side of the range open.
 
@@ -216,10 +216,10 @@ class VersionedBytes:
         return [version for version in found if version.value is not None]
 
     def save_stream_time(self) -> None:
-        """Store the stream time with the versions, so that a restart does not change results.
+        """Store the stream time with the versions.
 
-        Call this before each commit. Kafka Streams loses the stream time when a task restarts from
-        local state.
+        This way, a restart does not change results. Call this before each commit. Kafka Streams
+        loses the stream time when a task restarts from local state.
         """
         if self.stream_time != self._saved_time:
             self._saved_time = self.stream_time
@@ -251,7 +251,7 @@ class VersionedBytes:
         self._put_latest(key, value, timestamp, _VALUE_AFTER_GAP)
 
     def _put_into(self, key: bytes, value: bytes | None, timestamp: int, found: _Found) -> int:
-        """Put a version at a time when another one is valid; this ends the other one."""
+        """Put a version within the validity of another version, which then ends earlier."""
         segment, old = found
         if old.timestamp < timestamp:
             older_segment = self._segment_of(timestamp)
@@ -265,7 +265,7 @@ class VersionedBytes:
         return old.end
 
     def _put_before(self, key: bytes, value: bytes | None, timestamp: int, newer: int) -> None:
-        """Put a version at a time without a value, before the version that starts at `newer`."""
+        """Put a version into a gap, before the version that starts at `newer`."""
         segment = self._segment_of(newer)
         last = self._last(segment, key)
         if last is not None and last.end <= timestamp:
@@ -307,7 +307,7 @@ class VersionedBytes:
         return self._one(prefix, end_of_prefix(prefix), reverse=True)
 
     def _search(self, key: bytes, timestamp: int) -> _Found | None:
-        """Return the older version that is valid at a time, or else the first that starts later."""
+        """Return the older version valid at a time, or else the first that starts later."""
         end = _time_key(timestamp + 1)
         segments = self._segments
         for index in range(bisect_left(segments, self._segment_of(timestamp)), len(segments)):

@@ -1,4 +1,6 @@
-"""An in-memory table of window entries with duplicates: several values per key and time.
+"""An in-memory table of window entries with duplicates.
+
+Duplicates are several values with the same key and time.
 
 Optimized for the reads of stream joins, which are almost always by key and time.
 """
@@ -14,13 +16,15 @@ from millstream.record import UNKNOWN
 from millstream.state.windows.time_table import ENTRY_OVERHEAD_BYTES, TimeTable
 from millstream.state.windows.window_keys import WINDOWS
 
-#: Start, stored key and value. Sorts by time, then by the sequence number in the stored key.
+#: Start, stored key and value. The entries of a key sort by time, then by the sequence number in
+#: the stored key.
 Entry = tuple[int, bytes, bytes]
 
 _EMPTY: Final[Sequence[Entry]] = ()
 
 
-#: From this length on, a bisection and one deletion are faster than deleting entries one by one.
+#: The list length from which a bisection and one deletion are faster than deleting entries one by
+#: one.
 _BISECT_MIN_ENTRIES: Final = 64
 
 
@@ -37,13 +41,13 @@ class _Bucket:
 
 
 class DuplicateTable:
-    """A dict with the entries of each key, ascending: the `TimeTable` of duplicates.
+    """A dict with the entries of each key, ascending: a `TimeTable` for duplicates.
 
     There is no additional dict by stored key, since entries are never overwritten. Reads of the
     entries of a key in a time range do not create or compare bytes.
 
     Attributes:
-        by_key: the entries of each key with entries. Read-only.
+        by_key: the entries of each key that has any. Read-only.
     """
 
     def __init__(self, bucket_ms: int) -> None:
@@ -95,7 +99,7 @@ class DuplicateTable:
     # --- writing ---------------------------------------------------------------------------------
 
     def put(self, stored: bytes, value: bytes, time: int) -> None:
-        """Write one value; `time` is that of the stored key."""
+        """Write one value; `time` is the time in the stored key."""
         key = WINDOWS.key_of(stored)
         if time < self._append_from:
             self.discard(stored, time)
@@ -116,7 +120,7 @@ class DuplicateTable:
             self.put(stored, value, WINDOWS.time_of(stored))
 
     def add_many(self, keys: Iterable[bytes], entries: Iterable[Entry]) -> None:
-        """Add entries, which can then be found; count them later with `add_sizes`.
+        """Add entries and make them visible to reads; count them later with `add_sizes`.
 
         Entries with the same time must be in the order of their sequence numbers.
         """
@@ -141,7 +145,10 @@ class DuplicateTable:
         self._append_from = latest
 
     def add_sizes(self, size_bytes: int, count: int) -> None:
-        """Count the entries added since the last call, and the size of their keys and values."""
+        """Update the size of the table for the entries added since the last call.
+
+        `size_bytes` is the total size of their keys and values, and `count` is their number.
+        """
         # An average is sufficient, as dropped entries are subtracted with their counted size.
         each = size_bytes // count + ENTRY_OVERHEAD_BYTES
         for number in self._unsized:
@@ -165,7 +172,7 @@ class DuplicateTable:
         key = WINDOWS.key_of(stored)
         for entry in self._of_key(key, time, time):
             if entry[1] == stored:
-                # Its size counts until the bucket is dropped, as deletions are rare.
+                # The size of the entry counts until the bucket is dropped, as deletions are rare.
                 self.remove_entry(key, entry)
                 return
 
@@ -215,7 +222,10 @@ class DuplicateTable:
 
 
 def entries_between(entries: list[Entry], first: int, last: int) -> list[Entry]:
-    """Return the entries from time `first` to `last` of an ascending list, as a new list."""
+    """Return the entries from time `first` to `last` as a new list.
+
+    `entries` must be in ascending order.
+    """
     low = 0 if first <= entries[0][0] else bisect_left(entries, (first,))
     if last >= entries[-1][0]:
         # Usually there are no later entries.

@@ -1,7 +1,8 @@
-"""Window stores with duplicates (several values per key and time), as joins require.
+"""Window stores with duplicates, as joins require.
 
-Each value has its own stored key, so whole batches are written without reading existing entries.
-The entries of a batch can be found before they are written.
+Duplicates are several values with the same key and time. Each value has its own stored key, so
+whole batches are written without reading existing entries. The entries of a batch can be found
+before they are written.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from millstream.state.windows.segmented_windows import (
 from millstream.state.windows.window_keys import MAX_SEQNUM, WINDOWS, seqnum_of
 from millstream.windowed import MAX_TIME_MS
 
-#: Stands for the entries of a key without entries; older than all others.
+#: A placeholder for the entries of a key that has none; older than all real entries.
 _NO_ENTRIES: Final[list[Entry]] = [(UNKNOWN, b"", b"")]
 _LAST: Final = itemgetter(-1)
 _TIME: Final = itemgetter(0)
@@ -58,7 +59,7 @@ class DuplicateBatch:
             # Follows Kafka Streams: in memory, None values are put as well and advance the time.
             columns = zip(times, entries, strict=True)
             self._put = [UNKNOWN if entry is None else time for time, entry in columns]
-        # The latest time after each number of stored records.
+        # Element `n` is the latest time after `n` records were stored.
         self._latest = list(accumulate(self._put, max, initial=store.observed_time))
         self._readable_ms = store.readable_ms
         self._first_seqnum = seqnum_of(stored[0]) if stored else 0
@@ -84,7 +85,7 @@ class DuplicateBatch:
     ) -> dict[int, list[Entry]]:
         """Return the entries that were found, by position in `keys`. Takes 1 us each.
 
-        Each search includes only the first `stored_counts` records of this batch.
+        Each search includes only as many records of this batch as its element of `stored_counts`.
         """
         # Search by column, so that the memory latency of the lookups overlaps.
         lists = list(map(self._table.by_key.get, keys, repeat(_NO_ENTRIES)))
@@ -108,7 +109,7 @@ class DuplicateBatch:
         return found
 
     def _visible(self, entries: list[Entry], count: int) -> list[Entry]:
-        """Return the entries that are visible and not expired after `count` stored records."""
+        """Return the entries that are visible and unexpired after `count` stored records."""
         size, first, earliest = len(self.keys), self._first_seqnum, self._latest[count]
         earliest -= self._readable_ms
         return [
@@ -201,7 +202,7 @@ class SegmentedDuplicates(SegmentedWindows):
         """Write a batch. Takes 0.7 us per record."""
         segment_ms = self._segment_ms
         if batch.latest > self.observed_time:
-            # Advance first, as a commit of these writes must include the new time.
+            # Advance the time first, as a commit of these writes must include the new time.
             self._advance(batch.latest)
         first_live = self._first_segment * segment_ms
         if min(batch.times) < first_live:

@@ -10,7 +10,7 @@ from millstream.native import compiled
 from millstream.state.windows.window_keys import KeyLayout
 from millstream.windowed import MAX_TIME_MS
 
-#: The minimum number of additions without a query after which the index is dropped.
+#: The minimum number of additions without a query after which the index drops its contents.
 _MIN_UNQUERIED: Final = 10_000
 
 
@@ -21,8 +21,8 @@ class PureKeyIndex:
     Windowed aggregations never read all windows of a key, so the store only creates the index for
     the first query. From then on, the store updates the index for each stored key that is added or
     removed. If as many stored keys are added without a query as the index contained when it was
-    filled (but at least 10,000), it drops its contents until the next query, so that an occasional
-    query does not slow down the aggregation permanently.
+    filled (but at least 10,000), the index drops its contents until the next query, so that an
+    occasional query does not slow down the aggregation permanently.
     """
 
     def __init__(self, layout: KeyLayout, stored_keys: Callable[[], Iterable[bytes]]) -> None:
@@ -39,11 +39,14 @@ class PureKeyIndex:
         self._unqueried, self._max_unqueried = 0, _MIN_UNQUERIED
 
     @property
-    def is_asleep(self) -> bool:
-        """Whether the index is not filled, so that the next query first reads all stored keys."""
+    def needs_fill(self) -> bool:
+        """Whether the index is not filled.
+
+        If so, the next query first reads all stored keys.
+        """
         return self._needs_fill
 
-    def note(self, stored: bytes) -> None:
+    def add(self, stored: bytes) -> None:
         """Add a stored key. Takes 0.2 us."""
         if self._needs_fill:
             self._has_changed = True
@@ -57,7 +60,7 @@ class PureKeyIndex:
 
     def _fill(self) -> None:
         if self._is_filling:
-            raise RuntimeError("an index was read while it is being filled")
+            raise RuntimeError("the index was read while it is being filled")
         self._is_filling = self._has_changed = True
         try:
             while self._has_changed:
@@ -81,7 +84,7 @@ class PureKeyIndex:
         else:
             insort(known, stored)
 
-    def unnote(self, stored: bytes) -> None:
+    def remove(self, stored: bytes) -> None:
         """Remove a stored key.
 
         Raises:
@@ -101,7 +104,9 @@ class PureKeyIndex:
             del self._by_key[key][index]
 
     def of_key(self, key: bytes, first: int, last: int) -> list[bytes]:
-        """Return the stored keys of a key from time `first` to `last`, ascending. Takes 0.7 us.
+        """Return the stored keys of a key from time `first` to `last`, ascending.
+
+        Takes 0.7 us.
 
         Raises:
             RuntimeError: `stored_keys` read the index while it was being filled.

@@ -34,7 +34,10 @@ ExpiredCallback = Callable[[], None]
 
 
 class MemoryWindows(MemoryCommits):
-    """A window or session store in memory. Entries expire as soon as the retention has passed."""
+    """A window or session store in memory.
+
+    Entries expire as soon as the retention has passed.
+    """
 
     def __init__(
         self,
@@ -97,7 +100,10 @@ class MemoryWindows(MemoryCommits):
         return (pair for pair in pairs)
 
     def read_including_expired(self, first: int, last: int) -> ByteItems:
-        """Iterate over the entries of all keys in a time range; expired ones no longer exist."""
+        """Iterate over the entries of all keys in a time range.
+
+        Expired entries no longer exist.
+        """
         return self.read_keys(None, None, first, last)
 
     def sort_key_of(self, stored: bytes, every_key: bool = False) -> tuple[int, bytes, bytes]:

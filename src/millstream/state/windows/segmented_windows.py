@@ -33,35 +33,39 @@ _BUCKETS: Final = 64
 segment_prefix: Final = _SEGMENT.pack
 
 _PROGRESS: Final = struct.Struct(">qi")
-#: Sorts after all segments. The value consists of the latest time and the last sequence number.
+#: A key that sorts after all segments. Its value consists of the latest time and the last sequence
+#: number.
 _PROGRESS_KEY: Final = b"\xffprogress"
 
-#: Writes by stored key; None deletes.
+#: Writes by stored key; None deletes the key.
 _Writes = dict[bytes, bytes | None]
 #: Writes by segment and, for recent times, bucket.
 _Groups = dict[tuple[int, int | None], _Writes]
 _NOT_GROUPED: Final[_Writes] = {}
-#: The maximum number of segments in which a key range is sought; more segments are scanned.
+#: The maximum number of segments in which reads seek a key range; above it, they scan the segments.
 _MAX_SEEKS: Final = 50
 
 
 def segment_length_ms(retention_ms: int) -> int:
-    """Return the segment length of a store: half of its retention, but at least a minute.
+    """Return the segment length: half of the retention, but at least a minute.
 
-    The length is that of Kafka Streams, as it determines which late records are still accepted.
+    The length is that of Kafka Streams, as the length determines which late records are accepted.
     """
     return max(retention_ms // 2, _SHORTEST_SEGMENT_MS)
 
 
 def bucket_length_ms(retention_ms: int) -> int:
-    """Return the length of the buckets in which recent entries are dropped from memory."""
+    """Return the length of the buckets of recent entries.
+
+    Recent entries are dropped from memory by whole buckets.
+    """
     return min(segment_length_ms(retention_ms), retention_ms // _BUCKETS)
 
 
 def key_upper_bound(highest: bytes, suffix: bytes) -> bytes:
-    """Return an upper bound of the stored keys of a key and of all smaller keys.
+    """Return an upper bound of the stored keys for a key and all smaller keys.
 
-    The stored keys of a prefix of the key may sort after those of the key.
+    If a smaller key is a prefix of the key, its stored keys may sort after those of the key.
 
     Args:
         suffix: a suffix greater than the suffix of any stored key.
@@ -77,12 +81,12 @@ def key_upper_bound(highest: bytes, suffix: bytes) -> bytes:
 class SegmentedWindows:
     """A window or session store above RocksDB.
 
-    A segment is live until all of it is older than the retention; puts into other segments are
+    A segment is live until all of it is older than the retention; puts into expired segments are
     dropped. Reads are nevertheless exact to the millisecond.
 
-    **Recent entries are also in memory**: all of them from the time `complete_from` on, which
+    **Recent entries are also in memory**: all entries from the time `complete_from` on, which
     advances when they take too much memory. Reads from that time on do not access RocksDB, not even
-    to check for existence: reading ten windows of a key takes 10 us from RocksDB and 3 us from
+    to check for existence. Reading ten windows of a key takes 10 us from RocksDB and 3 us from
     memory.
 
     Args:
@@ -111,7 +115,8 @@ class SegmentedWindows:
         self._recent_bytes = recent_bytes
         self._time_ordered = time_ordered
         self._expired = expired
-        # Follows Kafka Streams: only time-ordered windows include the last millisecond.
+        # Follows Kafka Streams: only time-ordered windows include the last millisecond of the
+        # retention.
         reaches_last = time_ordered and layout is WINDOWS
         #: The maximum age of readable entries, relative to the latest time.
         self.readable_ms = retention_ms if reaches_last else retention_ms - 1
@@ -159,7 +164,7 @@ class SegmentedWindows:
         return list(map(self.get, keys))
 
     def read_key(self, key: bytes, first: int, last: int) -> StoredPairs:
-        # Hot path of stream joins: comparisons take half as long as max().
+        # Hot path of stream joins: comparisons take half the time of max().
         observed_time = self.observed_time
         earliest = observed_time - self.readable_ms
         if first < earliest:
@@ -226,7 +231,10 @@ class SegmentedWindows:
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamps: Sequence[int]
     ) -> None:
-        """Write stored keys, in order. Takes 0.7 us each if they share starts, otherwise 1.4 us."""
+        """Write stored keys, in order.
+
+        Takes 0.7 us each if they share window starts, otherwise 1.4 us.
+        """
         groups: _Groups = {}
         if self._layout is WINDOWS:
             self._group_windows(keys, values, groups)
@@ -313,7 +321,7 @@ class SegmentedWindows:
                 group[key] = value
 
     def _group_of(self, key: bytes, groups: _Groups) -> _Writes | None:
-        """Return the group for the writes of a stored key; None if its segment has expired."""
+        """Return the group of a stored key's writes; None if its segment has expired."""
         time = self._time_of(key)
         if time > self.observed_time:
             if time >= self._expires_at:
@@ -358,7 +366,7 @@ class SegmentedWindows:
     def _advance(self, time: int) -> None:
         """Advance the time and delete segments that have expired."""
         self.observed_time = time
-        # Most records advance the time, but only a few of them expire a segment.
+        # Most records advance the time, but only a few of them cause a segment to expire.
         if time < self._expires_at:
             return
         first = self._segment_of(time - self._retention_ms)
@@ -454,7 +462,7 @@ class SegmentedWindows:
                 (start, min(stop, raw + b"\0")) if reverse else (max(start, raw), stop)
                 for start, stop in ranges
             ]
-        # Create all scans now, so that they read the segments as of this moment.
+        # Create all scans now, so that they read a snapshot of the current segments.
         scans = [
             self._base.scan(start, stop, reverse=reverse) for start, stop in ranges if start < stop
         ]

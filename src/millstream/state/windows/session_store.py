@@ -19,11 +19,12 @@ V = TypeVar("V")
 
 
 class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
-    """A store of one value per key and session, kept for its retention (Java's `SessionStore`).
+    """A store of one value per key and session (Kafka Streams' `SessionStore`).
 
-    A session has a start and an end, both inclusive. Sessions that end before the latest one by the
-    retention or more have expired: they are not found, and puts of them are dropped and counted (in
-    RocksDB, which expires segments of at least a minute, some expired sessions are still accepted).
+    A session has a start and an end, both inclusive. Sessions whose end is at least the retention
+    before the latest end have expired: they are not found, and puts of them are dropped and counted
+    (in RocksDB, where segments of at least a minute expire as a whole, some expired sessions are
+    still accepted).
 
     Times are milliseconds since the epoch. Values that were read may be kept and modified: they are
     not shared with the store. Values are serialized when they are put.
@@ -125,7 +126,7 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
     def find_sessions_range(
         self, lo: K | None, hi: K | None, earliest_end_ms: int, latest_start_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """Iterate over the sessions of the keys from `lo` to `hi` that overlap a time range.
+        """Iterate over the sessions of keys from `lo` to `hi` that overlap a time range.
 
         The order is by end, key and start in memory, and by time segment, key, end and start in
         RocksDB.
@@ -182,7 +183,9 @@ class SessionStore(TypedStore[K, SessionTable], Generic[K, V]):
         return self._of_key(key, 0, MAX_TIME_MS, reverse=True)
 
     def fetch_range(self, lo: K | None, hi: K | None) -> KeyValueIterator[Windowed[K], V]:
-        """Iterate over all sessions of the keys from `lo` to `hi`; see `find_sessions_range`.
+        """Iterate over all sessions of the keys from `lo` to `hi`.
+
+        See `find_sessions_range`.
 
         Example:
             >>> visits.put(Windowed("ann", Window(0, 1_000)), 2)

@@ -57,7 +57,7 @@ class SessionTable(EncodedTable):
         self._base = base
         self._layers = layers
         self._stored_key_serde = StoredKeySerde(key_serde, SESSIONS)
-        # Methods of bytes, for the public stores. A cache uses the context of the current record.
+        # Methods for bytes, for the public stores. A cache uses the context of the current record.
         self.read_keys = layers.read_keys
         self.put_encoded = layers.put
         self.remove_stored = layers.remove
@@ -96,7 +96,7 @@ class SessionTable(EncodedTable):
         return found
 
     def find_ended(self, first: int, last: int) -> list[tuple[Windowed[Any], Any]]:
-        """Return the sessions of all keys that end from time `first` to `last`, with their values.
+        """Return all sessions that end from time `first` to `last`, with their values.
 
         They are sorted by end, and then by start and key in a time-ordered RocksDB store, or by key
         and start in memory. The cost is that of `WindowTable.fetch_all`. Cached changes are not
@@ -167,7 +167,10 @@ class SessionTable(EncodedTable):
         offset: int = UNKNOWN,
         headers: Headers = (),
     ) -> None:
-        """Remove the session with start and end `old`, and store the extended one; see `put`."""
+        """Replace a session with an extended one; see `put`.
+
+        `old` is the start and end of the session to remove.
+        """
         caused = (timestamp, place, offset, headers)
         if self.cache is None:
             self.remove(key, old[0], old[1], *caused)
@@ -182,5 +185,5 @@ class SessionTable(EncodedTable):
         return self._layers.get(session_key(key, start, end))
 
     def read_key(self, key: bytes, earliest_end: int) -> StoredPairs:
-        """Return the stored keys and values of a key's sessions that end at a time or later."""
+        """Return the stored pairs of a key's sessions that end at a time or later."""
         return self._layers.read_key(key, earliest_end, MAX_TIME_MS)

@@ -1,8 +1,8 @@
-"""Windows and sessions in RocksDB with an index by time, as needed to emit final results.
+"""Windows and sessions in RocksDB with an index by time.
 
-Stored keys start with the record's key, so closed windows are scattered over a whole segment. Kafka
-Streams stores these windows ordered by time, with an index by key
-(`RocksDBTimeOrderedWindowSegmentedBytesStore`); here the index is by time.
+Emitting final results requires the index. Stored keys start with the record's key, so closed
+windows are scattered over a whole segment. Kafka Streams stores these windows ordered by time, with
+an index by key (`RocksDBTimeOrderedWindowSegmentedBytesStore`); here the index is by time.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _INDEX_BYTES: Final = len(_INDEX) + _TIME.size
 
 
 class TimeIndexedOverlay(OverlayStore):
-    """The layer below a `TimeOrderedWindows`: stores `time + stored key` for each pair.
+    """The layer below a `TimeOrderedWindows`, with an index entry for each pair.
 
-    A new stored key requires a second write: 1.8 us, including the commit.
+    The index entry is `time + stored key`. So a new stored key requires a second write, which takes
+    1.8 us including the commit.
 
     Args:
-        segment_ms: the length of the segments; their numbers precede the stored keys.
+        segment_ms: the length of the segments, whose numbers precede the stored keys.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class TimeIndexedOverlay(OverlayStore):
         super().restore({**items, **self._index(keys, [items[key] for key in keys])}, offset)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
-        """Delete whole segments, from the number `start` up to the number `end`, exclusive."""
+        """Delete whole segments, from number `start` up to number `end`, exclusive."""
         super().delete_range(start, end)
         first, after = _TIME.unpack(start)[0], _TIME.unpack(end)[0]
         super().delete_range(

@@ -1,4 +1,4 @@
-"""An in-memory table of windows or sessions, indexed by stored key, by key and by time."""
+"""An in-memory table of windows or sessions, indexed by stored key, key and time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENTRY_OVERHEAD_BYTES = 300
 
 
 class TimeTable:
-    """A dict by stored key, with an index by time bucket and, once queried, an index by key.
+    """A dict by stored key, with indexes by time bucket and, once queried, by key.
 
     Overwriting a value, as aggregations do, costs no more than in a dict. The buckets are only used
     to drop old entries and to scan time ranges. Their length does not affect results, because reads
@@ -50,7 +50,7 @@ class TimeTable:
             return
         self.size_bytes += len(stored) + len(value) + ENTRY_OVERHEAD_BYTES
         if self._by_key is not None:
-            self._by_key.note(stored)
+            self._by_key.add(stored)
         self._bucket(time // self._bucket_ms).add(stored)
 
     def put_many(self, pairs: Mapping[bytes, bytes], number: int) -> None:
@@ -69,7 +69,7 @@ class TimeTable:
             self._bucket(number).update(new)
             if self._by_key is not None:
                 for stored in new:
-                    self._by_key.note(stored)
+                    self._by_key.add(stored)
         values.update(pairs)
         self.size_bytes += grown + sum(map(len, pairs.values())) - sum(map(len, old))
 
@@ -82,7 +82,7 @@ class TimeTable:
             return
         self.size_bytes -= len(stored) + len(value) + ENTRY_OVERHEAD_BYTES
         if self._by_key is not None:
-            self._by_key.unnote(stored)
+            self._by_key.remove(stored)
         # An empty bucket remains until it expires.
         self._buckets[time // self._bucket_ms].discard(stored)
 
@@ -90,7 +90,10 @@ class TimeTable:
         return len(self.values)
 
     def of_key(self, key: bytes, first: int, last: int) -> list[tuple[bytes, bytes]]:
-        """Return the entries of a key from time `first` to `last`, ascending. Takes 0.7 us."""
+        """Return the entries of a key from time `first` to `last`, ascending.
+
+        Takes 0.7 us.
+        """
         if self._by_key is None:
             self._by_key = KeyIndex(self._layout, lambda: self.values)
         values = self.values
@@ -145,4 +148,4 @@ class TimeTable:
         self.size_bytes -= sum(sizes) + sum(map(len, bucket)) + len(bucket) * ENTRY_OVERHEAD_BYTES
         if self._by_key is not None:
             for stored in bucket:
-                self._by_key.unnote(stored)
+                self._by_key.remove(stored)

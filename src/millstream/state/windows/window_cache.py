@@ -1,4 +1,4 @@
-"""The record cache of a window or session store, with lookups of the windows of a key.
+"""The record cache of a window or session store, with lookups of a key's windows.
 
 Kafka Streams' `CachingWindowStore` and `CachingSessionStore`.
 """
@@ -83,15 +83,15 @@ class WindowCache(RecordCache):
     # --- for the session loop in C -------------------------------------------------------------
 
     def native_parts(self) -> tuple[KeyIndex, EvictionOrder, dict[bytes, CachedEntry]]:
-        """Return the index by key, the eviction order, and the entries with an encoded value."""
+        """Return the key index, the eviction order and the entries with encoded values."""
         return self._key_index(), self._eviction, self._encoded
 
     @property
     def new_entry_bytes(self) -> int:
-        """The size of a new entry besides its key."""
+        """The size of a new entry in addition to its key."""
         return self._value_bytes_estimate + ENTRY_OVERHEAD_BYTES
 
-    def came(self, entries: int, size_bytes: int) -> None:
+    def on_added(self, entries: int, size_bytes: int) -> None:
         """Count new entries that were already added."""
         self._loads += entries
         self.size_bytes += size_bytes
@@ -99,7 +99,7 @@ class WindowCache(RecordCache):
     # --- objects ---------------------------------------------------------------------------------
 
     def read(self, stored_key: bytes) -> TimedValue | None:
-        """Return the value of a stored key, which must be immutable, as the cache may share it."""
+        """Return the value of a stored key; values must be immutable, as they are shared."""
         entry = self.entries.get(stored_key) or self._encoded.get(stored_key)
         if entry is None:
             raw = self._below.get(stored_key)
@@ -120,11 +120,11 @@ class WindowCache(RecordCache):
         """Return the entries of a key in a time range, ascending, without deleted ones.
 
         Args:
-            first: the earliest time: of window starts, or of session ends.
+            first: the earliest window start or session end.
 
         Returns:
-            For each entry its stored key, the cached entry if there is one, and otherwise the value
-            below.
+            For each entry: its stored key, the cached entry or None, and the value from the layer
+            below if there is no cached entry.
         """
         below = self._read_below(key, first, last)
         cached = self._key_index().of_key(key, first, last)
@@ -177,8 +177,8 @@ class WindowCache(RecordCache):
         """Delete the value of a window and write another window of the same key.
 
         A growing session gets a new stored key with each record. If the old window was neither
-        written nor forwarded, its entry is reused. Otherwise, growing sessions would leave deleted
-        entries behind, which a flush would only skip.
+        written nor forwarded, its entry is reused. Without this, growing sessions would leave
+        deleted entries behind, which a flush would only skip.
         """
         is_absent = old != stored_key
         if is_absent and not self._rekey(old, stored_key):
@@ -250,7 +250,10 @@ class WindowCache(RecordCache):
         return self._index
 
     def _rekey(self, old: bytes, stored_key: bytes) -> bool:
-        """Reuse a changed entry for another stored key if it was neither written nor forwarded."""
+        """Reuse a changed entry for another stored key; return whether this was possible.
+
+        This requires that the entry was neither written nor forwarded.
+        """
         entries = self.entries
         entry = entries.get(old)
         if (
@@ -270,8 +273,8 @@ class WindowCache(RecordCache):
         entry.key_bytes = stored_key
         entries[stored_key] = entry
         if self._index is not None:
-            self._index.unnote(old)
-            self._index.note(stored_key)
+            self._index.remove(old)
+            self._index.add(stored_key)
         return True
 
 

@@ -38,7 +38,7 @@ _AFTER_STARTS: Final = b"\xff" * 8
 
 
 class KeyLayout:
-    """The position of the time in stored keys, and the bounds of the stored keys at a time.
+    """The position of the time in stored keys, and the bounds of the keys at a time.
 
     Args:
         first: the bytes after the time in the lowest stored key at a time.
@@ -59,7 +59,10 @@ class KeyLayout:
         return time
 
     def first_at(self, key: bytes, time: int) -> bytes:
-        """Return the lowest possible stored key of a key at a time, which is clamped to 63 bits."""
+        """Return the lowest possible stored key of a key at a time.
+
+        The time is clamped to 63 bits.
+        """
         if time < 0:
             time = 0
         return key + _TIME.pack(time if time < MAX_TIME_MS else MAX_TIME_MS) + self._first
@@ -81,7 +84,10 @@ SESSIONS: Final = KeyLayout(_SESSION.size, b"", _AFTER_STARTS)
 def with_keys_between(
     pairs: list[tuple[bytes, V]], lowest: bytes | None, highest: bytes | None, layout: KeyLayout
 ) -> list[tuple[bytes, V]]:
-    """Return the stored pairs with keys from `lowest` to `highest`; None leaves that side open."""
+    """Return the stored pairs with keys from `lowest` to `highest`.
+
+    None leaves that side open.
+    """
     key_of = layout.key_of
     if lowest is not None:
         pairs = [pair for pair in pairs if key_of(pair[0]) >= lowest]
@@ -127,7 +133,7 @@ class _WindowsBySuffix(dict[bytes, Window]):
 
 
 class StoredKeySerde(Serde[Windowed[Any]]):
-    """Deserializes stored keys to `Windowed`, for changes of a cache and for iterators.
+    """Deserializes stored keys to `Windowed`, for cache changes and iterators.
 
     Args:
         size_ms: the window size; ignored for sessions.
@@ -150,8 +156,8 @@ class StoredKeySerde(Serde[Windowed[Any]]):
         if times_of is session_of:
             times = struct.unpack(f">{2 * len(suffixes)}q", b"".join(suffixes))
             return windowed_keys(keys, unchecked_windows(times[1::2], times[::2]))
-        # Few windows are flushed at a time, so most keys share one: 0.4 us per key, compared to
-        # 1.5 us if each key gets its own window. Sessions are rarely equal.
+        # Few windows are flushed at a time, so most keys share a window: 0.4 us per key, compared
+        # to 1.5 us if each key gets its own window. Sessions are rarely equal.
         windows = _WindowsBySuffix(times_of)
         return windowed_keys(keys, map(windows.__getitem__, suffixes))
 

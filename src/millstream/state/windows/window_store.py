@@ -20,14 +20,14 @@ V = TypeVar("V")
 
 
 class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
-    """A store of one value per key and window, kept for its retention (Java's `WindowStore`).
+    """A store of one value per key and window (Kafka Streams' `WindowStore`).
 
     A window is identified by its start. In a timestamped store, values are `ValueAndTimestamp`. If
     the store retains duplicates, each put adds a value, and None deletes nothing.
 
-    Windows that start before the latest one by the retention or more have expired: they are not
-    found, and puts of them are dropped and counted (in RocksDB, which expires segments of at least
-    a minute, some expired windows are still accepted).
+    Windows whose start is at least the retention before the latest start have expired: they are not
+    found, and puts of them are dropped and counted (in RocksDB, where segments of at least a minute
+    expire as a whole, some expired windows are still accepted).
 
     Times are milliseconds since the epoch. Values that were read may be kept and modified: they are
     not shared with the store. Values are serialized when they are put.
@@ -109,14 +109,15 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     def fetch(
         self, key: K, first_ms: int, last_ms: int | None = None
     ) -> V | KeyValueIterator[int, V] | None:
-        """Return the value of one window, or the values of the windows that start in a time range.
+        """Return one window's value, or the values of windows that start in a time range.
 
         Args:
             first_ms: the start of the window, or the earliest start.
             last_ms: the latest start, inclusive; None for one window.
 
         Returns:
-            With `last_ms`, an iterator over starts and values, ascending; else a value or None.
+            With `last_ms`, an iterator over starts and values, ascending; without it, a value or
+            None.
 
         Example:
             >>> for start_ms in (0, 60_000, 120_000):
@@ -147,7 +148,7 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
     def fetch_range(
         self, lo: K | None, hi: K | None, first_ms: int, last_ms: int
     ) -> KeyValueIterator[Windowed[K], V]:
-        """Iterate over the windows of the keys from `lo` to `hi` that start in a time range.
+        """Iterate over the windows of keys from `lo` to `hi` that start in a time range.
 
         The order is by start and key in memory, and by time segment, key and start in RocksDB.
 
@@ -179,9 +180,10 @@ class WindowStore(TypedStore[K, WindowTable], Generic[K, V]):
         return self._windows(lo, hi, first_ms, last_ms, reverse=True)
 
     def fetch_all(self, first_ms: int, last_ms: int) -> KeyValueIterator[Windowed[K], V]:
-        """Iterate over the windows of all keys that start in a time range, as in `fetch_range`.
+        """Iterate over the windows of all keys that start in a time range.
 
-        A RocksDB store whose windows are emitted when they close is read by start, then by key.
+        The bounds and the order are those of `fetch_range`, with one exception: a RocksDB store
+        whose windows are emitted when they close is read by start, then by key.
 
         Example:
             >>> for start_ms in (0, 60_000, 120_000):

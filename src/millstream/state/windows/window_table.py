@@ -49,11 +49,11 @@ class WindowTable(EncodedTable):
     counted), but still logged, cached and forwarded.
 
     Args:
-        duplicates: the layer `base` again, if it stores duplicates and supports batches.
+        duplicates: the same object as `base` if it stores duplicates and supports batches.
         layers: the topmost layer: the cache, if there is one.
         changelog: used to log duplicates; the layers log all other changes.
         retain_duplicates: whether all values with the same key and time are kept, as joins require.
-            Putting None then only logs it.
+            Putting None then deletes nothing, but is logged.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class WindowTable(EncodedTable):
         self._stored_key_serde = StoredKeySerde(key_serde, WINDOWS, window_size_ms)
         self._log_headers = log_headers
         self._last_stored_seqnum = 0
-        # Methods of bytes, for the public stores.
+        # Methods for bytes, for the public stores.
         self.read_key = layers.read_key
         self.read_keys = layers.read_keys
 
@@ -100,7 +100,7 @@ class WindowTable(EncodedTable):
         return self._base.observed_time
 
     def expired_keys(self, stored_keys: Sequence[bytes]) -> frozenset[bytes]:
-        """Return the expired keys among `stored_keys`, which are never read again."""
+        """Return the expired keys among `stored_keys`, which can no longer be read."""
         first, time_of = self._base.readable_from, WINDOWS.time_of
         size = WINDOWS.suffix_bytes
         # Only a few distinct windows are requested at a time.
@@ -139,7 +139,7 @@ class WindowTable(EncodedTable):
         return values
 
     def fetch_all(self, first: int, last: int) -> list[tuple[Windowed[Any], Any, int]]:
-        """Return the windows of all keys that start from time `first` to `last`, with timestamps.
+        """Return all windows that start from time `first` to `last`, with timestamps.
 
         A time-ordered store returns them by start, then by key; other stores return them in their
         own order (see `TimedStore.read_keys`). The cost depends on the number of entries in the
@@ -162,8 +162,8 @@ class WindowTable(EncodedTable):
         """Store the value of a window; None deletes it.
 
         Args:
-            timestamp: that of the value; for deletions and in stores without timestamps, that of
-                the record.
+            timestamp: the timestamp of the value; for deletions and in stores without timestamps,
+                that of the record.
             place: the input partition. This and the following arguments are used by the cache.
             headers: also used in the changelog if the store has `log_headers`.
         """
@@ -190,7 +190,7 @@ class WindowTable(EncodedTable):
         self._layers.put_many(stored_keys, stored, timestamps)
 
     def put_duplicate(self, key: bytes, start: int, data: bytes | None, timestamp: int) -> bytes:
-        """Store a serialized value as another duplicate; return its key for `log_duplicates`.
+        """Store a serialized value as a duplicate; return its key for `log_duplicates`.
 
         Follows Kafka Streams: None deletes nothing, as it does not identify a duplicate. It still
         gets a sequence number and must be logged, and advances the stream time of in-memory stores.
@@ -206,7 +206,7 @@ class WindowTable(EncodedTable):
         return stored
 
     def has_in_memory(self, first: int) -> bool:
-        """Return whether batches from `new_batch` find all data that is readable from a time on."""
+        """Return whether batches of `new_batch` find all readable data from a time on."""
         return self._duplicates is not None and self._duplicates.has_in_memory(first)
 
     def has_seqnums_left(self, count: int) -> bool:
@@ -218,7 +218,7 @@ class WindowTable(EncodedTable):
     ) -> DuplicateBatch:
         """Create a batch of duplicates that are about to be stored.
 
-        Each one can be found by the following ones (see `DuplicateBatch`), and all are stored
+        The search for a record finds the preceding ones (see `DuplicateBatch`), and all are stored
         together (`write_batch`): 1.6 us each, compared to 4 us with `put_duplicate`. The caller
         must also log them.
 
@@ -296,7 +296,10 @@ class WindowTable(EncodedTable):
         timestamp: int,
         headers: Headers = (),
     ) -> None:
-        """Store a serialized value. A cache uses the context of the record being processed."""
+        """Store a serialized value.
+
+        A cache uses the context of the record being processed.
+        """
         if self.retain_duplicates:
             stored = self.put_duplicate(key, start, data, timestamp)
             self.log_duplicates((stored,), (data,), (timestamp,), (headers,) if headers else None)

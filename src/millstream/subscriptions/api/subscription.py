@@ -51,12 +51,12 @@ _DEFAULT_CLOSE = timedelta(seconds=30)
 
 
 class ProcessorSubscription:
-    """Processes the tasks of a topic: many per partition concurrently, but in order for each key.
+    """Processes the tasks of a topic concurrently, but those of each key in order.
 
     The threads of a subscription are Spark tasks, like the stream threads of `KafkaStreams`. They
-    share the partitions of the topic with all other instances in one consumer group. Within a
-    partition, tasks complete in any order, and offsets are committed up to the first incomplete
-    task, so each task is processed at least once.
+    share the partitions of the topic with the threads of all other instances in the same consumer
+    group. Within a partition, many tasks run concurrently and complete in any order, and offsets
+    are committed up to the first incomplete task, so each task is processed at least once.
 
     Semantics: LINE's Decaton 9.5, `ProcessorSubscription`; docs/differences.md lists the
     differences.
@@ -81,13 +81,13 @@ class ProcessorSubscription:
             and the next owner of the partition processes the task again; `"skip"` completes the
             task and logs the error, as Decaton does; `"retry"`, the default with a retry topic,
             sends the task to the retry topic. With `"retry"`, unreadable records go to the
-            dead-letter topic, or are completed and logged without one.
+            dead-letter topic; without such a topic, they are completed and logged.
         shaping_topic: the topic for tasks of keys above their quota; `<topic>-shaping` by default
             if there is a quota.
         tracing: creates a trace for each task.
         cancel_running: whether to cancel coroutines that are still running when their partition is
-            released, after all timeouts; otherwise they finish, but their results are ignored, as
-            are those of plain functions.
+            released, after all timeouts; otherwise they finish, but their results are ignored.
+            Plain functions always finish, and their results are ignored, too.
         spark: a Spark session; None creates one.
 
     Raises:
@@ -132,7 +132,7 @@ class ProcessorSubscription:
     ) -> None:
         check_serdes("ProcessorSubscription", key=key, value=value)
         given = with_limits(properties or Properties(), rate_limit, per_key_quota)
-        #: Properties given in code, without those of the file.
+        #: The properties given in code, without those of the file.
         self._given = given
         self._watcher: PropertiesWatcher | None = None
         self._lock = threading.Lock()
@@ -336,7 +336,10 @@ class ProcessorSubscription:
 
 
 def subscription_topology(plan: SubscriptionPlan, topic: str, shaping: str | None) -> Topology:
-    """Build a topology with a sub-topology per topic, so that each partition is a task."""
+    """Build a topology with a sub-topology per topic.
+
+    Each partition of these topics is therefore a task.
+    """
     topology = Topology()
     _add_part(topology, plan, topic, "origin", topic, shaping)
     if plan.retry is not None:

@@ -17,10 +17,10 @@ _QUOTA: Final = "per_key_quota_processing_rate"
 def with_limits(
     properties: Properties, rate_limit: int | None, per_key_quota: int | None
 ) -> Properties:
-    """Return the properties with the limits of separate arguments.
+    """Return the properties with the limits that were passed as separate arguments.
 
     Raises:
-        ConfigError: a limit is given in both places or out of bounds.
+        ConfigError: a limit is passed in both ways, or is out of bounds.
     """
     limits = {}
     for argument, name, value in (
@@ -56,7 +56,10 @@ def check_topics(topic: str, retry: Retry | None, shaping: str | None) -> None:
 def property_conflicts(
     properties: Properties, *, can_shape: bool, can_retry: bool
 ) -> dict[str, str]:
-    """Return the properties that conflict with the subscription, by name, with an explanation."""
+    """Return the properties that conflict with the subscription.
+
+    The result maps their names to explanations.
+    """
     found: dict[str, str] = {}
     if properties.per_key_quota_processing_rate != UNLIMITED and not can_shape:
         found[_QUOTA] = (
@@ -79,7 +82,10 @@ def check_properties(properties: Properties, *, can_shape: bool, can_retry: bool
 
 
 def check_batching(chain: ProcessorChain, properties: Properties) -> None:
-    """Raise a ConfigError if a `BatchingProcessor` is not the last one or cannot fill a batch."""
+    """Raise a ConfigError if a `BatchingProcessor` is not used correctly.
+
+    It must be the last processor, and `max_pending_records` must allow full batches.
+    """
     for part in chain.parts:
         if not isinstance(part, BatchingProcessor):
             continue

@@ -9,7 +9,7 @@ from millstream.config.fields import did_you_mean
 from millstream.config.streams_config import AT_LEAST_ONCE, StreamsConfig
 from millstream.errors import ConfigError
 
-#: Settings that a subscription sets itself or does not use.
+#: Settings of `StreamsConfig` that a subscription sets itself.
 _OWN: Final = ("application_id", "num_stream_threads", "commit_interval_ms")
 
 

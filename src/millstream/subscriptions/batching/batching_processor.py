@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class BatchingWindow(Generic[T]):
-    """Collects items until there are `capacity` of them, or until the first one is due.
+    """Collects items until there are `capacity` of them, or the first one is due.
 
     Holds fewer than `capacity` items. Decaton's `BatchingProcessor` flushes one item later, and
     measures the linger time from its last flush instead of the first item.
@@ -51,7 +51,9 @@ class BatchingWindow(Generic[T]):
         return len(self._items)
 
     def change(self, *, capacity: int, linger_ms: int) -> None:
-        """Change the bounds. The next call returns the items if they exceed a smaller capacity.
+        """Change the bounds.
+
+        If the items already reach the new capacity, the next call returns them.
 
         Raises:
             ConfigError: an argument is out of bounds; the bounds stay unchanged.
@@ -86,12 +88,12 @@ class BatchingWindow(Generic[T]):
         return full
 
     def due(self, now_ms: int) -> list[T] | None:
-        """Return the batch if the first item has waited long enough or the capacity is reached."""
+        """Return the batch if it is full or the first item has waited long enough."""
         due_ms = self.next_due_ms()
         return None if due_ms is None or due_ms > now_ms else self.take()
 
     def next_due_ms(self) -> int | None:
-        """Return the time at which `due` returns a batch, on the clock of `add`; None if empty."""
+        """Return when `due` returns a batch, on the clock of `add`; None if empty."""
         if not self._items:
             return None
         enough = len(self._items) >= self._capacity
@@ -125,7 +127,7 @@ BatchFunction = Callable[[list[BatchedTask]], Any]
 
 
 class BatchingProcessor(Scoped):
-    """Calls a function with batches of `capacity` tasks, or of fewer tasks after `linger`.
+    """Calls a function with batches of `capacity` tasks, or fewer after `linger`.
 
     Must be the last processor of a chain. An instance processes one batch at a time, in the order
     of the tasks, so the tasks of each key stay in order; `scope` determines the number of
@@ -138,8 +140,8 @@ class BatchingProcessor(Scoped):
     exception.
 
     Args:
-        function: takes a list of `BatchedTask`. A plain function runs on the thread of the last
-            task of the batch or on a timer thread; it may also be `async`.
+        function: takes a list of `BatchedTask`; may be `async`. A plain function runs on the thread
+            of the last task of the batch or on a timer thread.
         capacity: the maximum size of a batch, at most `max_pending_records`.
         linger: the maximum wait of the first task of a batch.
         scope: which tasks share an instance; not `Scope.UNIT` if the function is `async`.
@@ -306,8 +308,8 @@ class _AsyncBatching(_BatchingBase):
                     if entered:
                         await self._call_with(entered)
         finally:
-            # The caller belongs to one partition, which may be released; the batches may contain
-            # tasks of other partitions.
+            # If the partition of the caller was released, the timer processes the remaining
+            # batches, which may contain tasks of other partitions.
             if self._ready:
                 self._timer.reschedule()
 
@@ -329,7 +331,10 @@ class _AsyncBatching(_BatchingBase):
 
 
 def _is_cancelled() -> bool:
-    """Return whether the calling task was canceled because its partition is being released."""
+    """Return whether the calling task was canceled.
+
+    A task is canceled when its partition is being released.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

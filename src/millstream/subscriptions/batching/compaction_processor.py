@@ -27,7 +27,9 @@ T = TypeVar("T")
 
 
 class Choice(Enum):
-    """The choice between two tasks of a key: keep the earlier (left), the later (right), or either.
+    """Which of two tasks to keep: the earlier (left), the later (right), or either.
+
+    The two tasks have the same key.
 
     Example:
         >>> Choice.RIGHT.name
@@ -74,8 +76,8 @@ class CompactionWindow(Generic[K, T]):
         """Add an item. Returns the discarded item, if any.
 
         Raises:
-            ConfigError: the chooser did not return a `Choice`. The item is not added then, nor when
-                the chooser raises.
+            ConfigError: the chooser did not return a `Choice`. In this case, and if the chooser
+                raises, the item is not added.
         """
         kept = self._kept.get(key)
         if kept is None:
@@ -106,7 +108,7 @@ class CompactionWindow(Generic[K, T]):
         return due
 
     def next_due_ms(self) -> int | None:
-        """Return the time at which `due` returns items, on the clock of `add`; None if empty."""
+        """Return when `due` returns items, on the clock of `add`; None if empty."""
         return next((kept.due_ms for kept in self._kept.values()), None)
 
     def take(self) -> list[T]:
@@ -120,17 +122,17 @@ Chooser = Callable[[Any, Any], Choice]
 
 
 class CompactionProcessor(Scoped):
-    """Keeps one task per key for a while and pushes the remaining one to the next processor.
+    """Keeps one task per key for `linger`, then pushes it to the next processor.
 
     Usually the first processor of a chain. The first task of a key waits for `linger`. The chooser
-    compares each later task of the key with the waiting task, and the discarded one is complete
+    compares each later task of the key with the waiting task, and the discarded task is completed
     immediately. Remaining tasks are pushed one after the other on a timer thread, or concurrently
     on the event loop, and are complete when the next processors have completed them. Tasks without
     a key count as tasks of one key. Tasks that are still waiting when a partition is released are
     processed by its next owner.
 
     Semantics: Decaton's `CompactionProcessor`, except that Decaton loses tasks whose next processor
-    raises; here they fail like any other task.
+    raises; in Millstream, these tasks fail like any other task.
 
     Args:
         chooser: takes the earlier and the later of two tasks, and returns which one to keep:
@@ -183,7 +185,7 @@ class _Compaction(TaskProcessor):
             discarded.completion.complete()
             discarded.count("processor.compaction.compacted")
         if is_first:
-            # Later tasks are due later.
+            # Tasks that are added later are due later and do not change the timer.
             self._start_timer()
 
     def close(self) -> None:

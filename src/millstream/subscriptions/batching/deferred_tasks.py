@@ -31,7 +31,10 @@ class DeferredTaskContext(PushedContext):
         self.is_entered = False
 
     def retry(self) -> None:
-        """Retry the whole task after its processing, or immediately if it is not in progress."""
+        """Retry the whole task after its processing.
+
+        If the task is not in progress, it is retried immediately.
+        """
         if not self.host.can_retry:
             raise no_retry_topic()
         self.outcome = "retry"
@@ -57,7 +60,10 @@ class DeferredTask:
 
     @property
     def is_open(self) -> bool:
-        """Whether to process the task: it has not timed out, and its partition is not halted."""
+        """Whether to process the task.
+
+        False if the task has timed out or its partition is halted.
+        """
         return self._host.is_open and not self.completion.is_done
 
     def enter(self) -> bool:
@@ -83,7 +89,7 @@ class DeferredTask:
         self._host.count(name, 1)
 
     def push(self) -> None:
-        """Pass the task to the next processor, which is not `async` and also completes it."""
+        """Call the next processor, which is not `async`, and complete the task."""
         pushed = self._pushed()
         try:
             checked_effect(self._calls[0](pushed, pushed.task))
@@ -93,7 +99,7 @@ class DeferredTask:
             self._end(pushed, None)
 
     async def push_async(self) -> None:
-        """Pass the task to the next processor, which is `async` and also completes it."""
+        """Call the next processor, which is `async`, and complete the task."""
         pushed = self._pushed()
         try:
             result = self._calls[0](pushed, pushed.task)
@@ -120,7 +126,10 @@ class DeferredTask:
 
 
 class _PushedTaskHost:
-    """The `TaskHost` of a task that was pushed later. Delegates everything but the completion."""
+    """The `TaskHost` of a task that was pushed later.
+
+    Delegates everything but the completion.
+    """
 
     def __init__(self, host: TaskHost, completion: Completion) -> None:
         self._host = host

@@ -22,7 +22,7 @@ class ThreadLingerTimer:
     Exceptions of the function are logged and do not stop the timer.
 
     Args:
-        next_due_ms: returns the monotonic time of the next call; None without one.
+        next_due_ms: returns the monotonic time of the next call; None if no call is needed.
     """
 
     def __init__(self, next_due_ms: Callable[[], int | None], callback: Callable[[], None]) -> None:
@@ -66,9 +66,10 @@ class ThreadLingerTimer:
 
 
 class EventLoopLingerTimer:
-    """Calls a coroutine function when it is due, on the event loop on which `set` is called.
+    """Calls a coroutine function when it is due.
 
-    The arguments are those of `ThreadLingerTimer`. Calls never overlap.
+    The function runs on the event loop on which `set` is called. The arguments are those of
+    `ThreadLingerTimer`. Calls never overlap.
     """
 
     def __init__(

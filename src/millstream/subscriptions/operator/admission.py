@@ -75,7 +75,7 @@ class Admission:
         return self._limiter.permits(self._now_us)
 
     def charge(self, count: int) -> None:
-        """Charge for `count` started tasks, at most the last value of `permits`."""
+        """Charge for started tasks. `count` must not exceed the last value of `permits`."""
         self._limiter.take(count)
 
     def admitted(

@@ -90,6 +90,7 @@ def _cell_indices(key_hash: int) -> tuple[int, int, int, int]:
     )
 
 
+#: The number of keys of a window that are counted exactly.
 _MAX_EXACT: Final = 32_768
 
 
@@ -99,11 +100,11 @@ class _Window(NamedTuple):
 
 
 class KeyQuota:
-    """Measures the rate of each key of one partition over the current and the previous window.
+    """Measures the rate of each key of one partition.
 
-    A key violates the quota if its rate, including the record being checked, is at or above the
-    quota. There are no violations before one full window has passed. Follows Decaton's
-    `PerKeyQuotaManager`.
+    The rate covers the current and the previous window. A key violates the quota if its rate,
+    including the record being checked, is at or above the quota. There are no violations before one
+    full window has passed. Follows Decaton's `PerKeyQuotaManager`.
 
     Keys are identified by their 64-bit hash. The first `max_exact` keys of a window are counted
     exactly; the counts of further keys may be too high, but never too low. Uses at most about 8 MB
@@ -134,10 +135,11 @@ class KeyQuota:
             self._current = self._previous = None
 
     def violations(self, keys: Sequence[bytes | None], now_ms: int) -> dict[int, float]:
-        """Count records, and return the rate of each record that violates the quota, by index.
+        """Count records, and return the rates of those that violate the quota.
 
-        Rates are in records per second, and indices are ascending. `now_ms` is the time since an
-        arbitrary start. Records without a key are not counted.
+        The result maps the indices of these records, in ascending order, to rates in records per
+        second. `now_ms` is the time since an arbitrary start. Records without a key are not
+        counted.
         """
         if self.rate == UNLIMITED or keys.count(None) == len(keys):
             return {}

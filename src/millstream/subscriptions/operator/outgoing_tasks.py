@@ -1,4 +1,4 @@
-"""Records written for tasks: retries, dead letters, and tasks for the shaping topic."""
+"""Records written for tasks: retries, dead letters, and shaping-topic records."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ UNREADABLE: Final = "unread"
 
 @dataclass(frozen=True, eq=False)
 class OutgoingTasks:
-    """Writes tasks to the retry, dead-letter and shaping topics through the sinks of the
-    subscription.
+    """Writes tasks to the sinks for the retry, dead-letter and shaping topics.
 
     A written record is part of the same commit as the offset of its task: neither exists without
     the other, except for duplicates under at-least-once.

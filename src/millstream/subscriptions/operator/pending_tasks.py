@@ -66,7 +66,7 @@ class PendingTasks:
         self._log.warning(
             f"{context.describe()} was started {now_ms - since_ms} ms ago and is not completed, so "
             "no later offsets are committed. Either its processor has not returned, or its "
-            "completion was not completed; deferred_complete_timeout_ms limits the latter"
+            "completion is still open; deferred_complete_timeout_ms limits the latter"
         )
 
     def _oldest(self) -> tuple[ProcessingContext, int] | None:

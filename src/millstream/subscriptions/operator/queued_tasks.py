@@ -33,7 +33,7 @@ class QueuedTasks:
         self._size = 0
         #: Tasks before their scheduled time, and whether they block other tasks of their key.
         self._scheduled: list[tuple[int, int, Call, bool]] = []
-        #: By key: the tasks behind a task that is before its scheduled time, with their own
+        #: By key: the tasks that wait behind a scheduled task of the same key, with their own
         #: scheduled times.
         self._key_queues: dict[bytes, deque[tuple[int, Call]]] = {}
         #: Tasks that only wait for the rate limit.
@@ -78,7 +78,7 @@ class QueuedTasks:
         self._size += 1
 
     def put_back(self, calls: Sequence[Call]) -> None:
-        """Return calls to the queue that were taken but not started.
+        """Put calls that were taken but not started back into the queue.
 
         Calls of one key may be put back in several parts.
         """
@@ -99,7 +99,7 @@ class QueuedTasks:
         return not self._admission.is_limited or (max_calls != 0 and self._admission.permits > 0)
 
     def release_due(self) -> list[int]:
-        """Move due tasks, and tasks of the same keys behind them, to the queue for the rate limit.
+        """Move due tasks, and due tasks of the same keys behind them, to the ready tasks.
 
         Returns the delays in milliseconds of the tasks that have waited for their scheduled time.
         """
@@ -139,7 +139,7 @@ class QueuedTasks:
             self._busy_units.discard(call.unit)
             blocked = self._waiting_for_unit.get(call.unit)
             if blocked:
-                # At the front, because it has waited longer than the ready tasks.
+                # Put the task first, because it has waited longer than the ready tasks.
                 self._ready.appendleft(blocked.popleft())
                 if not blocked:
                     del self._waiting_for_unit[call.unit]

@@ -42,12 +42,15 @@ class RateLimiter:
         return self._balance // _TASK_COST + 1
 
     def take(self, count: int) -> None:
-        """Charge for `count` started tasks, at most the last result of `permits`."""
+        """Charge for started tasks. `count` must not exceed the last result of `permits`."""
         if self.rate != UNLIMITED:
             self._balance -= count * _TASK_COST
 
     def change_rate(self, rate: int, now_us: int) -> None:
-        """Change the rate. This never raises the number of tasks that may start immediately."""
+        """Change the rate.
+
+        This never raises the number of tasks that may start immediately.
+        """
         self._earn(now_us)
         self.rate = rate
         self._balance = 0 if rate == UNLIMITED else min(self._balance, rate * _TASK_COST)

@@ -1,4 +1,4 @@
-"""The operator of a subscription, which runs the tasks of one partition concurrently."""
+"""The operator of a subscription: runs the tasks of one partition concurrently."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _INLINE_BUDGET_NS: Final = 200 * _NS_IN_MS
 
 
 class SubscribeOperator(ConcurrentOperator):
-    """Processes the tasks of one partition concurrently, and the tasks of each key in order.
+    """Processes a partition's tasks concurrently, but those of each key in order.
 
     Plain functions run on threads, or inline in the loop at a concurrency of 1; `async` functions
     run on the event loop of the process. A task is in flight from when it is read until it is
@@ -71,7 +71,10 @@ class SubscribeOperator(ConcurrentOperator):
 
     @property
     def max_pending(self) -> int:
-        """The maximum number of records, including completed ones behind an incomplete one."""
+        """The maximum number of pending records.
+
+        Completed records behind an incomplete one count as pending.
+        """
         return self._properties.max_pending_records
 
     @property
@@ -221,8 +224,11 @@ class SubscribeOperator(ConcurrentOperator):
         return [Batch(nulls, nulls, [0] * size, range(size), origin)]
 
     def close(self) -> None:
-        """Close the operator. The results of running calls are ignored, and the next owner of the
-        partition processes the tasks in flight again."""
+        """Close the operator.
+
+        The results of running calls are ignored, and the next owner of the partition processes the
+        tasks in flight again.
+        """
         self._host.halt()
         self._host.is_closed = True
         self._task_calls.close()
@@ -308,7 +314,11 @@ class SubscribeOperator(ConcurrentOperator):
 
     @property
     def _free_call_slots(self) -> int | None:
-        """The number of calls that may be started; None if unlimited: then the units queue them."""
+        """The number of calls that may start; None if it is not limited.
+
+        Without a rate limit, the units queue the calls that cannot run yet. Inline calls run one
+        at a time.
+        """
         if self._task_calls.units is None or not self._admission.is_limited:
             return None
         return self._properties.partition_concurrency - self._calls_in_flight
@@ -457,8 +467,10 @@ class SubscribeOperator(ConcurrentOperator):
     def _handle_results(
         self, done: Sequence[ProcessingContext], output: Output
     ) -> list[ProcessingContext]:
-        """Write retries and dead letters, and return the tasks that need not wait for an
-        acknowledgment."""
+        """Write retries and dead letters. Returns the tasks that are now completed.
+
+        The other tasks wait for the acknowledgment of their retry or dead letter.
+        """
         written = self._result_handler.handle(done, output)
         policy = self._plan.retry
         if policy is None or policy.on_send_failure != "keep":
@@ -469,7 +481,10 @@ class SubscribeOperator(ConcurrentOperator):
     # --- properties ------------------------------------------------------------------------------
 
     def _sync_properties(self) -> None:
-        """Apply changed properties. A new concurrency takes effect when nothing is in flight."""
+        """Apply changed properties.
+
+        A new concurrency takes effect when nothing is in flight.
+        """
         thread_state = self._thread_state
         if thread_state.version != self._version and thread_state.properties is not None:
             self._version = thread_state.version
@@ -491,9 +506,9 @@ class SubscribeOperator(ConcurrentOperator):
         if was_limited and not self._admission.is_limited:
             self._queued.clear_units()
         elif not was_limited and self._admission.is_limited and self._calls_in_flight:
-            # Calls that were started without a rate limit have not taken a permit, so those that
-            # are not running yet are returned. To keep the order of keys, running calls must end
-            # before others start.
+            # Calls that were passed to the units without a rate limit were not charged. The calls
+            # that are not running yet return unstarted and are queued again. To preserve the order
+            # of each key, no call starts until the running calls have ended.
             self._task_calls.returns_unstarted = True
         if new.partition_concurrency != old.partition_concurrency and self._task_calls.are_created:
             self._is_rebuilding = True

@@ -29,7 +29,10 @@ _SALT: Final = b"s:"
 
 
 class TaskCalls:
-    """Calls processors for the tasks of one partition: on the event loop, on threads, or inline."""
+    """Calls processors for the tasks of one partition.
+
+    The calls run on the event loop, on threads, or inline.
+    """
 
     def __init__(
         self,

@@ -17,19 +17,23 @@ from millstream.subscriptions.processing_context import ProcessingContext
 from millstream.subscriptions.subscription_metrics import PartitionMetrics
 from millstream.subscriptions.task_completion import Completion
 
-#: The number of tracked completions below which finished ones are not removed early.
+#: Finished completions are removed before their deadlines only if more than this number of
+#: completions is tracked.
 _MIN_CLEANUP_SIZE: Final = 1_000
 
 
 class CompletionDeadlines:
-    """Tracks the deadlines of deferred tasks through weak references to their completions."""
+    """Tracks the deadlines of deferred tasks.
+
+    Their completions are referenced weakly.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sequence = count()
         self._waiting: list[tuple[int, int, weakref.ref[Completion]]] = []
         self._cleanup_size = _MIN_CLEANUP_SIZE
-        #: Any thread may append to it.
+        #: New completions, which any thread may append.
         self._new: deque[weakref.ref[Completion]] = deque()
 
     def track(self, completion: Completion) -> None:
@@ -86,7 +90,10 @@ def _is_open(completion: Completion | None) -> bool:
 
 @dataclass(eq=False)
 class PartitionHost:
-    """The `TaskHost` of one partition. Contexts and completions call it from any thread."""
+    """The `TaskHost` of one partition.
+
+    Contexts and completions call it from any thread.
+    """
 
     subscription_id: str
     key_serde: Serde[Any] | None
@@ -140,7 +147,7 @@ class PartitionHost:
             return True
 
     def halt(self) -> None:
-        # The lock orders this before or after a concurrent `enter`.
+        # The lock orders the assignment before or after a concurrent `enter`.
         with self._lock:
             self.is_halted = True
 

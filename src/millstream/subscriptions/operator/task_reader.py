@@ -1,4 +1,4 @@
-"""Extraction of tasks from the records of a partition, and the handling of unreadable records."""
+"""Task extraction from a partition's records, and handling of unreadable records."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ class TaskBatchReader:
     def read(
         self, batch: Batch, properties: Properties
     ) -> tuple[TaskList, Sequence[tuple[int, Exception]]]:
-        """Return the tasks, with None for unreadable records; and the indices and errors of the
-        records to write to the dead-letter topic.
+        """Return the tasks, and the unreadable records for the dead-letter topic.
+
+        The tasks contain None for each unreadable record. The second item lists the index and error
+        of each record for the dead-letter topic.
 
         Raises:
             ProcessingError: a record is unreadable and `on_error` is "fail".

@@ -1,4 +1,4 @@
-"""Handling of task results: completion, retry, dead letter, or failure of the thread."""
+"""Handling of task results: completion, retry, dead letter, or thread failure."""
 
 from __future__ import annotations
 

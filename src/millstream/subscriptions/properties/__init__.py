@@ -1,1 +1,1 @@
-"""The properties of a subscription: declaration, parsing, and watching of a properties file."""
+"""The properties of a subscription: declaration, parsing, and file watching."""

@@ -31,13 +31,13 @@ _FORMATS: Final[Mapping[str, Callable[[str], Any]]] = {".json": _json, ".toml": 
 
 @dataclass(frozen=True, slots=True)
 class PropertiesFile:
-    """A file that overrides the properties given in code, also while a subscription runs.
+    """A file that overrides the properties given in code.
 
-    Names are Millstream's or Decaton's, as for `Properties.from_mapping`. A subscription starts
-    only if the whole file is valid. Later, a changed file is applied once its content has been
-    stable for one `poll_interval`, which avoids half-written files. Problems are logged once, and
-    the affected properties keep their values. A property that is no longer in the file gets the
-    value given in code.
+    It also does so while a subscription runs. Names are Millstream's or Decaton's, as for
+    `Properties.from_mapping`. A subscription starts only if the whole file is valid. Later, a
+    changed file is applied once its content has been stable for one `poll_interval`, so that
+    half-written files are not applied. Problems are logged once, and the affected properties keep
+    their values. A property that is no longer in the file gets the value given in code.
 
     The file may be replaced, and may be a symbolic link, as in Kubernetes' config maps.
 

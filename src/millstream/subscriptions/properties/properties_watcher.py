@@ -1,4 +1,4 @@
-"""The watcher of a properties file, which applies changes while a subscription runs."""
+"""The watcher of a properties file, which updates a running subscription."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ class PropertiesWatcher:
             return self._apply(self._given, overlay)
 
     def set_given(self, given: Properties) -> bool:
-        """Replace the properties given in code. Returns whether an effective property has changed.
+        """Replace the properties given in code.
+
+        Returns whether an effective property has changed.
 
         Raises:
             ConfigError: a property is invalid or cannot change while the subscription runs. Nothing
@@ -131,7 +133,10 @@ class PropertiesWatcher:
                 yield problem.name, self._overlay[problem.name]
 
     def _keep_fixed(self, overlay: dict[str, Any]) -> Iterator[str]:
-        """Keep the effective values of properties that cannot change. Yields the problems."""
+        """Keep the effective values of properties that cannot change.
+
+        Yields the problems.
+        """
         for name, why in self._rejected_changes(merge_properties(self._given, overlay)).items():
             overlay[name] = getattr(self.properties, name)
             yield f"{why} {name} was not changed."
@@ -170,7 +175,10 @@ def _problem_message(problem: PropertyProblem) -> str:
 
 
 def _shown(properties: Properties, names: Iterable[str]) -> str:
-    """Format names and values. Lists are shown by length, because keys must not appear in logs."""
+    """Format names and values.
+
+    Lists are shown by length, because keys must not appear in logs.
+    """
     values = ((name, getattr(properties, name)) for name in sorted(names))
     return ", ".join(
         f"{name} ({len(value)})" if isinstance(value, tuple) else f"{name}={value!r}"

@@ -26,9 +26,10 @@ class Applied(Enum):
 
 @dataclass
 class Property(Setting):
-    """A property: a `Setting` whose dotted name is Decaton's, and when a change takes effect.
+    """A property: a `Setting` with Decaton's dotted name.
 
-    The kinds are those of `Setting`, and "rates": a mapping of topics to rates within the bounds.
+    `applied` states when a change takes effect. The kinds are those of `Setting`, and "rates": a
+    mapping of topics to rates within the bounds.
     """
 
     applied: Applied = Applied.IMMEDIATELY
@@ -146,7 +147,9 @@ class _PropertyNames:
 
 
 def _single_value(one: Property, found: Mapping[str, Any]) -> Any:
-    """Return the single value of a property. The rates of several topics are one value.
+    """Return the single value of a property.
+
+    The rates of several topics are one value.
 
     Raises:
         ConfigError: the property is given more than once, or is a table but must not be.
@@ -164,7 +167,7 @@ def _single_value(one: Property, found: Mapping[str, Any]) -> Any:
 
 
 def _key_in_table(one: Property, key: str) -> str:
-    """Return the key within the table of a property; empty if the key is the property itself."""
+    """Return the key within a property's table; empty for the property itself."""
     name = one.dotted if key.startswith(one.dotted) else one.name
     return key.removeprefix(name).removeprefix(".")
 
@@ -188,8 +191,9 @@ RATE_MAX: Final = 1_000_000
 class Properties(Settings):
     """The properties of a subscription. Immutable, compares by value.
 
-    These are all of Decaton's properties, in snake_case; docs/build/subscriptions-properties.md
-    lists them with types, defaults and bounds. Properties that end in `_ms` are whole milliseconds.
+    These are Decaton's properties in snake_case, except two that have no meaning in Millstream
+    (see `from_mapping`). docs/build/subscriptions-properties.md lists them with types, defaults and
+    bounds. Properties that end in `_ms` are whole milliseconds.
     All properties can be changed while the subscription runs, with
     `ProcessorSubscription.update_properties` or through a `PropertiesFile`.
 
@@ -364,7 +368,7 @@ Did you mean 'partition_concurrency'?
         for name in changed.refused_after(self):
             raise ConfigError(
                 f"{name} cannot change while the subscription runs, from "
-                f"{getattr(self, name)!r} to {getattr(changed, name)!r}. Restart it instead."
+                f"{getattr(self, name)!r} to {getattr(changed, name)!r}. Restart the subscription."
             )
         return changed
 

@@ -41,7 +41,7 @@ _CACHE_SIZE: Final = 1_024
 
 
 class DecatonMetadata(NamedTuple):
-    """Source, creation time, retries and scheduled time of a task: Decaton's `TaskMetadata`.
+    """The metadata of a task, in the format of Decaton's `TaskMetadata`.
 
     Args:
         timestamp_ms: the creation time in milliseconds since the epoch; 0 if unknown.
@@ -118,8 +118,8 @@ class DecatonMetadata(NamedTuple):
 def _decode_after_timestamp(data: bytes) -> DecatonMetadata | None:
     """Decode the fields after the timestamp; None if they contain another timestamp.
 
-    Most tasks of one source have the same values there, and a cache lookup takes a sixth of the
-    time.
+    In most tasks of one source, these fields have the same values, and a cache lookup takes a sixth
+    of the time.
     """
     has_timestamp, metadata = _decode_fields(data)
     return None if has_timestamp else metadata
@@ -149,7 +149,7 @@ def _decode_fields(data: bytes) -> tuple[bool, DecatonMetadata]:
 
 
 def find_metadata(headers: Sequence[Header]) -> DecatonMetadata | None:
-    """Return the metadata from the last metadata header of a record; None without one.
+    """Return the metadata from a record's last metadata header; None without one.
 
     Raises:
         SerializationError: the metadata cannot be decoded.
@@ -180,7 +180,9 @@ def without_metadata(headers: Sequence[Header]) -> list[Header]:
 
 
 def request_bytes(metadata: DecatonMetadata, task: bytes) -> bytes:
-    """Encode a task and its metadata as a `DecatonTaskRequest`, the record value before Decaton 9.
+    """Encode a task and its metadata as a `DecatonTaskRequest`.
+
+    This is the format of record values before Decaton 9.
 
     Raises:
         SerializationError: the metadata cannot be encoded.

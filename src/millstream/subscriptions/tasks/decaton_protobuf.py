@@ -36,7 +36,9 @@ class WireFormatError(ValueError):
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Encode an integer field; empty for 0, which proto3 omits. `number` is at most 15.
+    """Encode an integer field; empty for 0, which proto3 omits.
+
+    `number` is at most 15.
 
     Raises:
         WireFormatError: the value exceeds 64 bits.
@@ -54,7 +56,10 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def message_field(number: int, value: bytes) -> bytes:
-    """Encode a message field. Empty messages are encoded, too: their presence is significant."""
+    """Encode a message field.
+
+    Empty messages are encoded, too: their presence is significant.
+    """
     return bytes((number << 3 | BYTES,)) + _varint(len(value)) + value
 
 
@@ -68,7 +73,9 @@ def _varint(value: int) -> bytes:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the number and value of each int64 or bytes field. Other fields are skipped.
+    """Yield the number and value of each int64 or bytes field.
+
+    Other fields are skipped.
 
     Raises:
         WireFormatError: the bytes are not a valid message.
@@ -87,7 +94,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def read_int64(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the integer at a position. Returns the integer and the position after it.
+    """Decode the integer at a position; return it and the position after it.
 
     Raises:
         WireFormatError: the bytes at the position are not an integer.
@@ -109,7 +116,10 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_tag(data: bytes, at: int) -> tuple[int, int, int]:
-    """Decode a tag. Returns the field number, the wire type and the position after the tag."""
+    """Decode a tag.
+
+    Returns the field number, the wire type and the position after the tag.
+    """
     tag, at = _read_varint(data, at)
     number, kind = (tag & _UINT32_MASK) >> 3, tag & 7
     if not number:

@@ -206,7 +206,7 @@ class _ExtractionBatch:
         payloads: Sequence[bytes | None],
         metadata: Iterable[DecatonMetadata] | None,
     ) -> list[DecatonTask[Any] | None]:
-        """Return the task that a custom extractor returns for each payload; None if it failed.
+        """Return a custom extractor's task for each payload; None if it failed.
 
         `metadata` replaces the metadata that the extractor returns.
         """

@@ -114,7 +114,7 @@ class PutResult(NamedTuple):
 
 
 class TaskProducer:
-    """Writes tasks in Decaton's format, for `ProcessorSubscription` and Decaton itself.
+    """Writes tasks in Decaton's format, for `ProcessorSubscription` and Decaton.
 
     Thread-safe; one producer per process is enough. A background thread handles the brokers'
     responses and runs the callbacks added with `add_done_callback`. Queued tasks take at most
@@ -137,7 +137,7 @@ class TaskProducer:
         old_format: whether to write the format of Decaton before version 9: a `DecatonTaskRequest`
             and no header.
         traces: whether OpenTelemetry's current context is added to the headers of each task, so
-            that its processing belongs to the same trace; requires the extra `otel`.
+            that the processing of the task belongs to the same trace; requires the extra `otel`.
         clock: provides the creation time of tasks.
 
     Raises:
@@ -147,7 +147,7 @@ class TaskProducer:
         >>> producer = TaskProducer(
         ...     "mails", application_id="shop", bootstrap_servers="localhost:9092", value=JSON
         ... )
-        >>> with producer:  # which closes it
+        >>> with producer:  # closes the producer at the end
         ...     producer.put("alice", {"subject": "hello"}, partition="first")
         Traceback (most recent call last):
         ...
@@ -235,7 +235,7 @@ class TaskProducer:
         Returns:
             A future of the written task's offset, completed when the required replicas have
             acknowledged the record. Errors are raised by its `result()`: a `ProductionError` for a
-            task that is too large or could not be delivered in time, an `AccessDeniedError`, a
+            task that is too large or could not be delivered in time, an `AccessDeniedError`, or a
             `BrokerUnavailableError` if the queue stayed full. The future cannot be canceled.
 
         Raises:
@@ -276,7 +276,9 @@ class TaskProducer:
         return future
 
     def flush(self, timeout: timedelta | None = None) -> bool:
-        """Wait until every task is acknowledged or has failed. Errors are raised by the futures.
+        """Wait until every task is acknowledged or has failed.
+
+        Errors are raised by the futures.
 
         Args:
             timeout: how long to wait; None waits without a limit, in practice up to
@@ -303,7 +305,7 @@ class TaskProducer:
         return not _flush(client, -1 if timeout is None else timeout.total_seconds())
 
     def close(self, timeout: timedelta = _CLOSE_TIMEOUT) -> bool:
-        """Wait until every task is acknowledged, then close. Further calls do nothing.
+        """Wait until every task is acknowledged or has failed, and close the producer.
 
         Args:
             timeout: how long to wait. The futures of tasks that are unacknowledged by then fail,
@@ -388,7 +390,7 @@ class TaskProducer:
     ) -> None:
         on_delivery = partial(self._delivered, future)
         target = BY_KEY if partition is None else partition
-        # `produce` is annotated with a list of a wider type than ours.
+        # The annotation of `produce` requires a list with a wider element type.
         given: list[Any] = list(headers)
         deadline = Deadline(self._clock, self._max_block_ms)
         while True:
@@ -489,7 +491,7 @@ def _client_config(
     """Build a config, which parses and checks the client settings."""
     if "transactional.id" in settings:
         raise ConfigError("A task producer does not use transactions: remove transactional.id.")
-    # The name is not used for a group, topic or directory.
+    # This application ID is not used for a group, topic or directory.
     return StreamsConfig(
         application_id="task-producer", bootstrap_servers=bootstrap_servers, producer=settings
     )

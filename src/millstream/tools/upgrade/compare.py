@@ -90,7 +90,7 @@ def _settings(old: TopologyFacts, new: TopologyFacts) -> Iterator[UpgradeFinding
 def _on_cluster(
     new: TopologyFacts, counts: Mapping[str, int], application_id: str
 ) -> Iterator[UpgradeFinding]:
-    """Check that the topics for the new version exist and have the required partitions."""
+    """Check that the new version's topics exist and have the required partitions."""
     missing = [topic for topic in external_topics(new) if topic not in counts]
     for topic in missing:
         what = "does not exist on the cluster: the new version will not start"
@@ -159,7 +159,7 @@ _DRAIN: Final = (
 
 
 def compare_topics(old: TopologyFacts, new: TopologyFacts) -> Iterator[UpgradeFinding]:
-    """Yield the findings about repartition topics, inputs, outputs and sub-topologies."""
+    """Yield findings about repartition topics, inputs, outputs and sub-topologies."""
     yield from _repartition_topics(old, new)
     removed = "is no longer read; Kafka keeps the group's offsets until they expire", ""
     added = "is new: reading starts according to auto.offset.reset, by default at the beginning"
@@ -220,7 +220,7 @@ def _same_topic(old: RepartitionFacts, new: RepartitionFacts) -> Iterator[Upgrad
             f"has {was_count} partitions and would have {is_count}: the new version will not start"
         )
         remedy = f"{_DRAIN} Delete the topic before that, or rename it."
-        # A count that follows from the input may be equal.
+        # If one of the counts follows from the input, the two may be equal.
         both_set = old.partitions is not None and new.partitions is not None
         level = FindingLevel.BREAKS if both_set else FindingLevel.UNKNOWN
         if not both_set:

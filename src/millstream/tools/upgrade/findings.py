@@ -1,4 +1,4 @@
-"""The findings of a comparison, and those about the formats of keys and values."""
+"""The findings of a comparison; compares formats and generated names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FindingLevel(enum.Enum):
     """The consequence of a difference."""
 
     STAYS = "stays"
-    #: Changes without loss.
+    #: A change without loss.
     CHANGES = "changes"
     #: The programs do not contain enough information.
     UNKNOWN = "unknown"
@@ -102,14 +102,14 @@ def _describe(found: list[ShapeDifference]) -> str:
 
 
 def compare_origins(kind: str, old: _Facts, new: _Facts) -> Iterator[UpgradeFinding]:
-    """Yield a finding if an object with a generated name may be a different one by now."""
+    """Yield a finding if a generated name may now belong to a different object."""
     if not (old.generated and new.generated) or old.origin == new.origin:
         return
     if not (old.origin and new.origin):
         return  # a document of an older version
     what = (
         f"is filled by {_steps(new.origin)}, and was filled by {_steps(old.origin)}: its generated "
-        "name contains the number of preceding operators, and may have belonged to another one"
+        f"name contains the number of preceding operators, and may have belonged to another {kind}"
     )
     remedy = "If the steps are equivalent, nothing is lost. Name it explicitly for the future."
     yield unknown(kind, old.name, what, remedy)

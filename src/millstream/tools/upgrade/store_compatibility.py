@@ -133,8 +133,8 @@ def _changelogs(old: StoreFacts, new: StoreFacts) -> Iterator[UpgradeFinding]:
         before = "nothing" if old.changelog is None else old.changelog
         what = f"is restored from {new.changelog}, which is empty, instead of {before}"
         remedy = (
-            "It does not contain the current content, which is lost when a task moves or a disk "
-            "fails: reset the application, or keep the old changelog."
+            f"{new.changelog} does not contain the current content, which is lost when a task "
+            "moves or a disk fails: reset the application, or keep the old changelog."
         )
         yield _breaks(old.name, what, remedy)
 

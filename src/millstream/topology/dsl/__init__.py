@@ -1,7 +1,7 @@
 """The public DSL.
 
 `builder` contains `StreamsBuilder`, `streams_and_tables` the streams, tables and groups, and
-`global_table` the global tables. The other modules add their operations to the logical graph:
+`global_table` the global tables. The other modules add operations to the logical graph:
 
 - `stream_part`, `table_access`: the position of a stream or a table in the graph.
 - `aggregation`, `table_aggregation`: groups and aggregations.

@@ -1,4 +1,4 @@
-"""Aggregations of grouped and cogrouped streams, by key alone or by key and window."""
+"""Aggregations of grouped and cogrouped streams, by key or by key and window."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ from millstream.windowed import Windowed
 
 
 class Grouping:
-    """A grouped stream. If it has a name, its aggregations share one repartition topic."""
+    """A grouped stream.
+
+    If it has a name, its aggregations share one repartition topic.
+    """
 
     def __init__(self, part: StreamPart, name: str | None) -> None:
         self.part = part
@@ -49,7 +52,7 @@ class Grouping:
     def repartition_node(
         self, store_name: str, *, store_name_generated: bool
     ) -> RepartitionGraphNode:
-        """Return a new repartition node, which takes three numbers."""
+        """Return a new repartition node, which uses three numbers for generated names."""
         return self.part.repartition_node(
             self.name or store_name, generated=self.name is None and store_name_generated
         )
@@ -76,7 +79,7 @@ def aggregated_table(
 ) -> TablePart:
     """Return the table of an aggregation by key.
 
-    The store, the node and the repartition node take numbers, in this order.
+    Generated names are numbered in this order: the store, the node and the repartition node.
 
     Args:
         operation: called with the name of the store; returns the operation of the node.
@@ -108,7 +111,7 @@ def windowed_table(
 ) -> TablePart:
     """Return the table of an aggregation by key and window.
 
-    The store, the node and the repartition node take numbers, in this order.
+    Generated names are numbered in this order: the store, the node and the repartition node.
 
     Args:
         operation: called with the name of the store, `windows` and `emit_final`; returns the
@@ -155,7 +158,10 @@ def _table(
     builder: TableStoreBuilder | WindowedStoreBuilder,
     key_serde: Serde[Any] | None,
 ) -> TablePart:
-    """Attach the node below the grouping, repartitioned if needed; return its table."""
+    """Attach the node to the stream, and return the node's table.
+
+    The stream is repartitioned if needed.
+    """
     grouped = grouping.repartitioned(builder.name, store_name_generated=node.store_name_generated)
     grouping.part.graph.attach(node, grouped.node)
     part = replace(grouped, node=node, key_serde=key_serde, value_serde=builder.value_serde)
@@ -205,9 +211,10 @@ class Cogrouping:
         key_serde: Serde[Any] | None,
         grace_ms: int | None = None,
     ) -> TablePart:
-        """Return the table of an aggregation: a node per group, a shared store, and a merge.
+        """Return the aggregated table.
 
-        The repartition nodes of the groups take numbers first, then the other nodes.
+        It has a node per group, a shared store, and a merge node. Generated names are numbered in
+        this order: the repartition nodes, then the other nodes.
 
         Args:
             operation: called with the aggregator of a group; returns the operation of its node.

@@ -56,9 +56,10 @@ Topics = str | Sequence[str] | re.Pattern[str]
 
 
 class StreamsBuilder(Hinted):
-    """The entry point of the DSL: read streams and tables, add operations, and call `build`.
+    """The entry point of the DSL.
 
-    The same program always produces the same topology with the same names, on every machine.
+    Read streams and tables, add operations, and call `build`. The same program always produces the
+    same topology with the same names, on every machine.
 
     Args:
         optimize: the optimizations of Kafka Streams to apply: True or `"all"`, False or `"none"`,
@@ -68,7 +69,7 @@ class StreamsBuilder(Hinted):
         processor_wrapper: `(name, supplier) -> supplier`, called for each custom processor (in
             `process`, `process_values` and `add_global_store`) with the name of its node; the
             returned supplier replaces the original one. If the returned supplier has no method
-            `stores()`, the stores of the original supplier are kept (KIP-1112).
+            `stores()`, the stores of the original supplier are used (KIP-1112).
 
     Raises:
         ConfigError: an optimization is unknown.
@@ -164,7 +165,7 @@ class StreamsBuilder(Hinted):
             timestamp_extractor: `(record, partition_time) -> timestamp`, in milliseconds since the
                 epoch; by default the config's `default_timestamp_extractor`.
             offset_reset: where to start without a committed offset: `"earliest"`, `"latest"`,
-                `"none"`, or a timedelta before now; by default the consumer's
+                `"none"`, or a timedelta (how far back from now); by default the consumer's
                 `auto.offset.reset`.
 
         Raises:
@@ -208,20 +209,21 @@ class StreamsBuilder(Hinted):
         partitions: int | None = None,
         name: str | None = None,
     ) -> KStream[K, V]:
-        """Read the rows of a lake table as records, and then a topic from where the table ends.
+        """Read the rows of a lake table as records, then a topic from the table's end.
 
         The rows of each partition are read in the order of their timestamps. At the application's
         first start, before its threads run, a Spark job writes the rows into an internal topic,
         `<application.id>-<name>-history-repartition`, and sets the offsets at which `then`
         continues. If a start is interrupted, the next start continues the job: no row is written
         twice. Once the job has completed, the table is not read again. If a topic follows, a task
-        always takes the record with the smaller timestamp from the internal topic and `then`.
+        compares the next records of the internal topic and of `then`, and always processes the one
+        with the smaller timestamp first.
 
         A table that `KStream.to_lake` has written from `then` contains offsets, which define where
-        the topic continues. Such a table must contain all records of the topic unchanged, and its
-        rows stay in the partitions of their records. For any other table, `then_from` defines where
-        the topic continues, and each row is written to the partition that Kafka's own producers
-        choose for its key.
+        the topic continues. Such a table must contain all records of the topic unchanged, and each
+        row is written to the partition of its original record. For any other table, `then_from`
+        defines where the topic continues, and each row is written to the partition that Kafka's own
+        producers choose for its key.
 
         Args:
             path: the directory of the table, or a URL that Spark's Hadoop supports.
@@ -232,10 +234,11 @@ class StreamsBuilder(Hinted):
                 or an integer in milliseconds since the epoch.
             then: the topic that follows the table; None for no topic.
             then_from: for a table without offsets, the time at which the topic takes over. Rows
-                before this time are used and, in each partition of the topic, the records from the
-                first one that is not older. A datetime without a time zone is in UTC.
+                before this time are used. Each partition of the topic is read from its first record
+                that has this timestamp or a later one. A datetime without a time zone is in UTC.
             key_column: a column or a Spark SQL expression whose type matches the key serde.
-            value_column: the same for the value serde: `"struct(page, country)"`.
+            value_column: a column or a Spark SQL expression whose type matches the value serde,
+                such as `"struct(page, country)"`.
             partitions: the number of partitions of the internal topic if no topic follows; 1 by
                 default.
 
@@ -347,12 +350,13 @@ class StreamsBuilder(Hinted):
         store: StoreChoice = None,
         name: str | None = None,
     ) -> KTable[Any, Any]:
-        """Read a topic as a table: each record is the new value of its key (Kafka's `table`).
+        """Read a topic as a table: each record is the new value of its key.
 
-        A record without a value deletes its key; a record without a key is dropped. The table is
-        stored if `store=` names a store, or if an operation needs to look up its rows. Records are
-        applied in the order of the topic, regardless of their timestamps. In a versioned store,
-        however, a record does not replace one with a later timestamp.
+        Kafka Streams' `StreamsBuilder.table`. A record without a value deletes its key; a record
+        without a key is dropped. The table is stored if `store=` names a store, or if an operation
+        needs to look up its rows. Records are applied in the order of the topic, regardless of
+        their timestamps. In a versioned store, however, a record does not replace one with a later
+        timestamp.
 
         Args:
             topic: the topic, which should be compacted rather than truncated.
@@ -496,10 +500,10 @@ class StreamsBuilder(Hinted):
         return GlobalKTable(self._graph, builder.name, queryable_store_name=choice.store_name)
 
     def add_state_store(self, store_builder: StoreBuilder) -> StreamsBuilder:
-        """Add a store, to which processors can be connected by its name.
+        """Add a store that can be connected to processors by its name.
 
         Args:
-            store_builder: a builder from `Stores`; the same builder may be added again.
+            store_builder: a builder from `Stores`; the same builder may be added more than once.
 
         Example:
             >>> visits = Stores.key_value_builder(Stores.lru_map("visits", 99), STRING, LONG)
@@ -610,6 +614,9 @@ def _topic_store(
     key: Serde[Any] | None,
     value: Serde[Any] | None,
 ) -> TableStoreBuilder:
-    """Return the builder of the store of a topic's table, with the serdes of the topic."""
+    """Return the builder of the store for a topic's table.
+
+    The store has the serdes of the topic.
+    """
     choice = replace(choice, key=key, value=value)
     return key_value_builder(choice, graph.names, f"{topic}-", key_serde=None, value_serde=None)

@@ -65,7 +65,7 @@ def foreign_key_join(
     store: StoreChoice,
     name: str | None,
 ) -> TablePart:
-    """Return the table of left rows, each joined with the right row that it refers to.
+    """Join each left row with the right row that it refers to.
 
     Args:
         foreign_key: value → key of the right row, or (key, value) → key if `with_key` is set; None
@@ -85,7 +85,7 @@ def foreign_key_join(
 
 
 class _ForeignKeyJoinBuilder:
-    """Adds one join to the graph. Names are taken in the order of Kafka Streams."""
+    """Adds one join to the graph. Names are numbered in the order of Kafka Streams."""
 
     def __init__(self, left: TablePart, right: TablePart, name: str | None) -> None:
         self._left, self._left_part = left, left.part
@@ -234,7 +234,10 @@ class _ForeignKeyJoinBuilder:
 
 
 class _JoinNames:
-    """The names of a join's nodes and topics: the user's name with suffixes, or generated."""
+    """The names of a join's nodes and topics.
+
+    They are the user's name with suffixes, or generated.
+    """
 
     def __init__(self, names: NameGenerator, explicit: str | None) -> None:
         self._names = names

@@ -1,4 +1,7 @@
-"""Global tables, which are complete in every instance, and their joins with streams."""
+"""Global tables and their joins with streams.
+
+A global table is complete in every instance.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from millstream.topology.operations.joins import StreamGlobalJoin
 
 
 class GlobalKTable(Hinted, Generic[K, V]):
-    """A table of which every instance has a complete copy (Kafka Streams' `GlobalKTable`).
+    """A table of which every instance has a complete copy.
 
-    Created by `StreamsBuilder.global_table`. Streams can join it by any key without being
-    repartitioned. It cannot be transformed or joined with tables.
+    Kafka Streams' `GlobalKTable`. Created by `StreamsBuilder.global_table`. Streams can join it by
+    any key without being repartitioned. A global table cannot be transformed or joined with tables.
 
     Attributes:
         queryable_store_name: the store in which the table can be queried; None if the name of

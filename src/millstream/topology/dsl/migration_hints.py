@@ -1,4 +1,4 @@
-"""Hints for methods of other libraries: Faust, Quix Streams, pandas, Java's Kafka Streams."""
+"""Hints for methods of Faust, Quix Streams, pandas and Java's Kafka Streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STREAM_HINTS: Final = _hints(
     ),
     (
         "apply transform assign set drop rename fillna columns loc",
-        f"{_MAP}, and stream.process() with state",
+        f"{_MAP}, and stream.process() for stateful operations",
     ),
     ("transform_values transformValues", "use stream.process_values()"),
     ("where query", "use stream.filter(lambda key, value: ...)"),
@@ -39,8 +39,8 @@ STREAM_HINTS: Final = _hints(
     ("groupby groupBy", "use stream.group_by(selector, key=..., value=...)"),
     (
         "take batch map_partitions",
-        "stream.map_batches() takes Arrow record batches, and a ProcessorSubscription with a "
-        "BatchingProcessor takes lists",
+        "use stream.map_batches() for Arrow record batches, or a ProcessorSubscription with a "
+        "BatchingProcessor for lists",
     ),
     (
         "items events noack_take",
@@ -103,8 +103,8 @@ BUILDER_HINTS: Final = _hints(
 )
 
 _NO_COLUMNS = (
-    "{kind} objects have no columns: records are transformed with stream.map_values(lambda value: "
-    "...), for example value[{key!r}]."
+    "{kind} objects have no columns: read a field of each record with "
+    "stream.map_values(lambda value: value[{key!r}])."
 )
 _NO_LOOP = (
     "{kind} objects cannot be iterated: use for_each(), map_values() or process() with a function "
@@ -114,9 +114,9 @@ _NO_ROWS = "{kind} objects only describe a table and have no rows: " + _QUERY + 
 
 
 class Hinted:
-    """A mixin that adds hints to the errors for methods and operators of other libraries.
+    """Adds hints to the errors for methods and operators of other libraries.
 
-    Its methods are hidden from type checkers, which therefore still report missing names.
+    A mixin. Its methods are hidden from type checkers, which therefore still report missing names.
     """
 
     __slots__ = ()

@@ -71,7 +71,9 @@ def add_dataframe_stage(
     output_value: Serde[Any] | None = None,
     sink: LakeTable | None = None,
 ) -> StreamPart:
-    """Add a DataFrame stage to a stream; return the stream of its results, partitioned by key.
+    """Add a DataFrame stage to a stream.
+
+    Returns the stream of its results, partitioned by key.
 
     Args:
         function: DataFrame → DataFrame; None for a lake table.
@@ -90,8 +92,8 @@ def add_dataframe_stage(
         )
     if not name:
         raise TopologyError(
-            "A DataFrame function needs a name: its topics, its checkpoint and its metrics are "
-            'named after it. Pass name="...".',
+            "A DataFrame function needs a name: its topics, its checkpoint and its metrics contain "
+            'the name. Pass name="...".',
             declared_at=site,
         )
     if problem := name_problem(name):

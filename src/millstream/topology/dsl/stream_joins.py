@@ -15,8 +15,8 @@ from millstream.topology.logical.graph_nodes import RepartitionGraphNode
 from millstream.topology.naming import checked_name
 from millstream.topology.options.windows import JoinWindows
 
-#: How records without a partner are handled: dropped, or joined with None, either those of the left
-#: side only or those of both sides.
+#: The kind of a join. An inner join drops records without a partner. A left join joins those of the
+#: left side with None, and an outer join those of both sides.
 JoinKind = Literal["inner", "left", "outer"]
 
 K = TypeVar("K")

@@ -43,7 +43,10 @@ class StreamPart:
         return replace(self, key_serde=key or self.key_serde, value_serde=value or self.value_serde)
 
     def repartition_node(self, base: str, *, generated: bool) -> RepartitionGraphNode:
-        """Return a new, unattached node that repartitions the stream; see `repartition_node`."""
+        """Return a new, unattached node that repartitions the stream.
+
+        See the function `repartition_node`.
+        """
         return repartition_node(
             self.graph.names,
             base,
@@ -71,7 +74,7 @@ class StreamPart:
 
 
 def topics_above(*nodes: GraphNode) -> list[str]:
-    """Return the topics, or their patterns, of all sources above some nodes, in order."""
+    """Return the topics or patterns of all sources above some nodes, in order."""
     topics: dict[str, None] = {}
     seen: dict[GraphNode, None] = {}
     waiting = list(nodes)
@@ -91,7 +94,7 @@ def check_same_builder(graph: LogicalGraph, other: LogicalGraph, action: str) ->
         action: the operation as a past participle for the error message, such as `joined`.
 
     Raises:
-        TopologyError: they belong to different builders.
+        TopologyError: the streams or tables belong to different builders.
     """
     if graph is not other:
         raise TopologyError(

@@ -39,7 +39,7 @@ def process(
         name=node_name,
         declared_at=site,
         # The processor may forward other keys and values. Unlike in Kafka Streams (KAFKA-19668),
-        # `merge.repartition.topics` therefore never puts a repartition topic above it.
+        # `merge.repartition.topics` therefore never puts a repartition topic above the node.
         changes_key=not fixed_key,
         changes_value=True,
         operation=Process(supplier, fixed_key),

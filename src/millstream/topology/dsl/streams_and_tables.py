@@ -147,10 +147,11 @@ _DEFAULT_POSITION = 0
 
 
 class KStream(HintedStream, Generic[K, V]):
-    """A stream of records with keys of type K and values of type V (Kafka Streams' `KStream`).
+    """A stream of records with keys of type K and values of type V.
 
-    Created by `StreamsBuilder.stream` or by an operation on another stream or table. Operations do
-    not change a stream; each returns a new one. Functions must not mutate their arguments.
+    Kafka Streams' `KStream`. Created by `StreamsBuilder.stream` or by an operation on another
+    stream or table. Operations do not change a stream; they return new streams. Functions must not
+    mutate their arguments.
 
     `name=` names an operation, which otherwise gets a name like `KSTREAM-FILTER-0000000001`. If a
     function raises, the processing exception handler decides how to continue. With `with_key=True`,
@@ -207,9 +208,10 @@ class KStream(HintedStream, Generic[K, V]):
         return self._unchanged("KSTREAM-PEEK-", name, streams.Peek(action))
 
     def merge(self, other: KStream[K, V], *, name: str | None = None) -> KStream[K, V]:
-        """Merge two streams. Records are forwarded in the order in which they are processed.
+        """Merge two streams.
 
-        The merged stream has no serdes, since those of the two streams may differ.
+        Records are forwarded in the order in which they are processed. The merged stream has no
+        serdes, since those of the two streams may differ.
 
         Raises:
             TopologyError: the streams belong to different builders.
@@ -238,8 +240,8 @@ class KStream(HintedStream, Generic[K, V]):
     ) -> KStream[K1, V1]:
         """Replace each record.
 
-        The key may change, so a later operation by key repartitions; use `map_values` if the key
-        does not change.
+        The key may change, so a later operation by key repartitions the stream. Use `map_values` if
+        the key does not change.
 
         Example:
             >>> by_size = orders.map(lambda customer, amount: (amount // 100, customer))
@@ -388,10 +390,10 @@ class KStream(HintedStream, Generic[K, V]):
         processes many records concurrently, without a topic in between. An offset is only committed
         when all records before it are completed.
 
-        An `async def` function runs on the event loop of its process, a plain function on threads.
-        If a call raises or times out, the processing exception handler decides how to continue. A
-        record is processed again if the process ends before the record's offset is committed, so
-        the function should be idempotent.
+        An `async def` function runs on the event loop of its process, and a plain function on
+        threads. If a call raises or times out, the processing exception handler decides how to
+        continue. A record is processed again if the process ends before the record's offset is
+        committed, so the function should be idempotent.
 
         Downstream operations process the results in the order in which they are released, and this
         order determines stream time, windows and punctuations. If there is an upstream store in the
@@ -407,14 +409,14 @@ class KStream(HintedStream, Generic[K, V]):
                 order of the input partition; `"none"` preserves no order. Keys need an `__eq__`
                 method, which the keys of all built-in serdes have.
             timeout: the time after which a call of an `async def` function is canceled.
-            using: returns a context manager for a resource, such as a client, that all calls in a
-                process share. The mapper is called with the resource as its first argument. The
-                context manager is entered before the first record, and exited when the last task of
-                the process is closed. For an `async def` function, it runs on the event loop and
-                may be asynchronous.
+            using: a callable that returns a context manager for a resource, such as an HTTP client,
+                that all calls in a process share. The mapper is called with the resource as its
+                first argument. The context manager is entered before the first record, and exited
+                when the last task of the process is closed. For an `async def` function, the
+                context manager runs on the event loop and may be asynchronous.
 
         Raises:
-            TypeError: the mapper is not a supported function: it has another signature, or is a
+            TypeError: the mapper is not a supported function: it has the wrong signature, or is a
                 generator function or a class with callable instances; or `using` cannot return a
                 context manager.
             ConfigError: `concurrency` is out of range, `ordering` is unknown, or the timeout is not
@@ -448,10 +450,10 @@ class KStream(HintedStream, Generic[K, V]):
         timeout: timedelta | None = None,
         name: str | None = None,
     ) -> KStream[K, Any]:
-        """Replace the values in batches, with a function from Arrow columns to new values.
+        """Replace values in batches, with a function from Arrow columns to new values.
 
-        The columns suit NumPy, Polars, DuckDB or a model. Keys, timestamps and headers do not
-        change.
+        The columns can be passed to NumPy, Polars, DuckDB or a model. Keys, timestamps and
+        headers do not change.
 
         For values that are mappings, dataclasses or msgspec structs, the batch has a column for
         each field; other values form the column `value`. Records without a value bypass the
@@ -463,8 +465,8 @@ class KStream(HintedStream, Generic[K, V]):
         value of a row must depend on that row alone.
 
         If the function raises or returns a different number of rows, the processing exception
-        handler is called for each record of the batch; if the new value of a row is null, only for
-        that record.
+        handler is called for each record of the batch. If the new value of a row is null, it is
+        called only for that record.
 
         A plain function is called in the loop and blocks it. An `async def` function runs on the
         event loop of its process, with the guarantees of `map_async`; results are in the order of
@@ -474,7 +476,8 @@ class KStream(HintedStream, Generic[K, V]):
             mapper: takes a `pyarrow.RecordBatch`. Returns a record batch, table, array, dict of
                 columns, list, NumPy array, or an object with Arrow's interface, such as a Polars
                 frame or DuckDB relation. The elements of an array, or of `value` if it is the only
-                column, become the new values; other rows become dicts.
+                column, become the new values; otherwise, each row
+                becomes a dict.
             max_records: the maximum number of records in a batch.
             schema: a `pyarrow.Schema` of the columns, or a `pyarrow.DataType` of the column
                 `value`. By default, Arrow infers the schema of each batch, so a column may contain
@@ -506,7 +509,7 @@ class KStream(HintedStream, Generic[K, V]):
     ) -> KStream[K1, V1]:
         """Replace each record with any number of records.
 
-        The keys may change, so a later operation by key repartitions.
+        The keys may change, so a later operation by key repartitions the stream.
 
         Args:
             mapper: `(key, value) -> iterable of (key, value)`; empty for no record.
@@ -558,7 +561,9 @@ class KStream(HintedStream, Generic[K, V]):
     def select_key(
         self, mapper: Callable[[K, V], K1], *, name: str | None = None
     ) -> KStream[K1, V]:
-        """Replace the key of each record. A later operation by key repartitions.
+        """Replace the key of each record.
+
+        A later operation by key repartitions the stream.
 
         Example:
             >>> by_hundreds = orders.select_key(lambda customer, amount: amount // 100)
@@ -567,7 +572,9 @@ class KStream(HintedStream, Generic[K, V]):
         return KStream(self._select_key("KSTREAM-KEY-SELECT-", mapper, name))
 
     def split(self, *, name: str | None = None) -> BranchedKStream[K, V]:
-        """Split the stream into branches: each record goes to the first branch that matches.
+        """Split the stream into branches.
+
+        Each record goes to the first branch that matches.
 
         Args:
             name: the name of the operation, and the prefix of the branches' names.
@@ -580,9 +587,10 @@ class KStream(HintedStream, Generic[K, V]):
         return BranchedKStream(self._part, name)
 
     def branch(self, *predicates: Callable[[K, V], object]) -> list[KStream[K, V]]:
-        """Return one stream per predicate; each record goes to the first one that holds.
+        """Return one stream for each predicate.
 
-        Records that match no predicate are dropped.
+        Each record goes to the stream of the first predicate that holds for it. Records that match
+        no predicate are dropped.
 
         Example:
             >>> big, small = orders.branch(lambda _, n: n > 99, lambda _, n: n <= 99)
@@ -609,11 +617,11 @@ class KStream(HintedStream, Generic[K, V]):
         Args:
             key: the serde of the topic's keys; by default the serde of the stream.
             value: the serde of the topic's values; by default the serde of the stream.
-            partitions: the number of partitions; by default that of the topics with which the
-                stream is joined, or else the largest number of the upstream topics.
-            partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
-                of partitions, each of which gets a copy of the record: an empty collection drops
-                the record (KIP-837). None selects Kafka's default.
+            partitions: the number of partitions; by default as many as the topics that the stream
+                is joined with, or else as many as the upstream topic with the most partitions.
+            partitioner: `(topic, key, value, number_of_partitions) -> partition`. It may also
+                return a collection of partitions, each of which gets a copy of the record
+                (KIP-837), or None for Kafka's default. An empty collection drops the record.
             name: the topic is named `<application.id>-<name>-repartition`.
 
         Raises:
@@ -707,21 +715,21 @@ class KStream(HintedStream, Generic[K, V]):
         input_value: Serde[V] | None = None,
         name: str,
     ) -> KStream[Any, Any]:
-        """Transform the records with Spark SQL, by a function on streaming DataFrames.
+        """Transform the records with a function on Spark's streaming DataFrames.
 
         The function becomes a separate sub-topology. Its input passes through an internal topic,
         and its output rows return as records through another internal topic, partitioned by key. A
         Structured Streaming query runs the function in the application's Spark session.
 
         The function is called once, on the driver, when the query starts. Its argument has these
-        columns: `key` and `value` with the Spark types of the serdes (a `json_of` struct is a
-        struct; types without a Spark equivalent are bytes), `timestamp`, `headers`, `partition` and
-        `offset`. Its result needs `key`, and either `value` or, for a serde of a struct, the fields
-        of the struct; `timestamp` and `headers` are optional. Without `timestamp`, records get the
-        time of writing.
+        columns: `key` and `value` with the Spark types of the serdes (the values of `json_of` are
+        structs; types without a Spark equivalent are bytes), `timestamp`, `headers`, `partition`
+        and `offset`. The returned DataFrame must have the column `key`, and either the column
+        `value` or, for a serde of a struct, the fields of the struct; `timestamp` and `headers` are
+        optional. Without `timestamp`, records get the time of writing.
 
         Under exactly-once semantics, a retried batch must produce the same rows: the function must
-        be deterministic for a given batch.
+        be deterministic for the same batch.
 
         Args:
             function: `(DataFrame) -> DataFrame`. It may refer to objects on the driver, such as
@@ -801,7 +809,7 @@ class KStream(HintedStream, Generic[K, V]):
                 Longer intervals produce larger files.
             key: the serde of the keys; by default the serde of the stream.
             value: the serde of the values; by default the serde of the stream.
-            files_per_batch: the maximum number of files that a batch writes per partition.
+            files_per_batch: the maximum number of files that a batch writes per table partition.
             compact_every: for Delta, compact small files (OPTIMIZE) after this number of batches; 0
                 for never.
             name: the internal topic is named `<application.id>-<name>-dataframe-input-repartition`.
@@ -904,9 +912,9 @@ class KStream(HintedStream, Generic[K, V]):
                 `default_key_serde`.
             value: the serde of the values; by default the serde of the stream, or else the config's
                 `default_value_serde`.
-            partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
-                of partitions, each of which gets a copy of the record: an empty collection drops
-                the record (KIP-837). None selects Kafka's default.
+            partitioner: `(topic, key, value, number_of_partitions) -> partition`. It may also
+                return a collection of partitions, each of which gets a copy of the record
+                (KIP-837), or None for Kafka's default. An empty collection drops the record.
 
         Raises:
             TopologyError: the topic's name is not legal in Kafka.
@@ -966,17 +974,18 @@ class KStream(HintedStream, Generic[K, V]):
     ) -> KStream[K1, V1]:
         """Run a `Processor` on each record; return the stream of forwarded records.
 
-        The keys may change, so a later operation by key repartitions; use `process_values` if they
-        do not change.
+        The keys may change, so a later operation by key repartitions the stream. Use
+        `process_values` if they do not change.
 
         Args:
             supplier: a class or function that returns a new processor for each call. If it has a
                 method `stores()`, the store builders that the method returns are added and
                 connected.
             stores: the names of the stores to connect, which were added with
-                `StreamsBuilder.add_state_store` or belong to tables. Global stores need not be
-                connected.
-            name: the name of the operation, by which an upstream processor can forward to it.
+                `StreamsBuilder.add_state_store` or belong to tables. Global stores do not
+                need to be connected.
+            name: the name of the operation. An upstream processor can use it to forward records
+                only to this operation.
 
         Raises:
             TopologyError: the supplier returns no processor, or returns the same processor twice.
@@ -1004,7 +1013,9 @@ class KStream(HintedStream, Generic[K, V]):
         stores: str | Sequence[str] = (),
         name: str | None = None,
     ) -> KStream[K, V1]:
-        """Run a `FixedKeyProcessor` on each record; return the stream of forwarded records.
+        """Run a `FixedKeyProcessor` on each record.
+
+        Returns the stream of forwarded records.
 
         Args:
             supplier: as for `process`.
@@ -1108,11 +1119,12 @@ class KStream(HintedStream, Generic[K, V]):
             windows: for streams only, the maximum time difference between two records.
             name: the name of the operation, its nodes, and its repartition topics.
             options: for streams and tables, the serdes `key`, `value` and `other_value`, by default
-                those of the two sides. For a stream also `store_name`, the prefix of the stores'
-                names; `this_store` and `other_store`, window stores from `Stores` to use instead;
-                and `logging`, False or the config of the stores' changelogs. For a versioned table
-                also `grace`, a timedelta that records wait for changes of the table. For a global
-                table only `key_selector`, `(key, value) -> key of the table`.
+                those of the two sides. A join with a stream also takes `store_name`, the prefix of
+                the stores' names; `this_store` and `other_store`, window stores from `Stores` to
+                use instead; and `logging`, False or the config of the stores' changelogs. A join
+                with a versioned table also takes `grace`, a timedelta for which records wait for
+                changes of the table. A join with a global table only takes `key_selector`,
+                `(key, value) -> key of the table`.
 
         Raises:
             TopologyError: the two sides belong to different builders, a store does not fit the
@@ -1250,8 +1262,9 @@ class KStream(HintedStream, Generic[K, V]):
         name: str | None = None,
         **options: Any,
     ) -> KStream[K, Any]:
-        """Like `left_join` with a stream, but also emit unmatched records of the other stream.
+        """Join two streams, and emit the unmatched records of both.
 
+        Like `left_join` with a stream, but unmatched records of the other stream are emitted too.
         Either value passed to the joiner may be None, but not both. Kafka Streams'
         `KStream.outerJoin`. See docs/build/joins.md for nulls and timestamps.
 
@@ -1367,10 +1380,10 @@ class KStream(HintedStream, Generic[K, V]):
 
 
 class BranchedKStream(Generic[K, V]):
-    """The result of `KStream.split`, to which branches are added (Kafka Streams' KIP-418).
+    """The result of `KStream.split`, to which branches are added (KIP-418).
 
     A record goes to the first branch whose predicate holds, or else to the default branch; without
-    a default branch it is silently dropped. The name of a branch is the name of the split followed
+    a default branch, it is silently dropped. The name of a branch is the name of the split followed
     by the branch's own name or its position, counted from 1; the default branch has position 0.
 
     Example:
@@ -1476,8 +1489,8 @@ class KGroupedStream(Hinted, Generic[K, V]):
     aggregation first sends the records through a repartition topic; the aggregations of a named
     grouping share one topic. Records without a key or value are dropped.
 
-    The aggregate of each key is kept in a store, which can be queried if `store=` names it: with a
-    name, a `Materialized`, or a store from `Stores`.
+    The aggregates are stored in a state store, which can be queried if `store=` names it: with a
+    string, a `Materialized` that has a name, or a supplier from `Stores`.
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
@@ -1590,7 +1603,7 @@ class KGroupedStream(Hinted, Generic[K, V]):
         return TimeWindowedKStream(self._grouping, windows)
 
     def cogroup(self, aggregator: Callable[[K, V, A], A]) -> CogroupedKStream[K, A]:
-        """Aggregate this stream together with other streams grouped by the same key (KIP-150).
+        """Aggregate this stream with others that are grouped by the same key (KIP-150).
 
         Args:
             aggregator: `(key, value, aggregate) -> aggregate` for the records of this stream.
@@ -1743,12 +1756,13 @@ class TimeWindowedKStream(Hinted, Generic[K, V]):
 
 
 class SessionWindowedKStream(Hinted, Generic[K, V]):
-    """Records grouped by key and by sessions (Kafka Streams' `SessionWindowedKStream`).
+    """Records grouped by key and by sessions.
 
-    Created by `KGroupedStream.windowed_by`. Each aggregation returns a table with keys of type
-    `Windowed`: the key and a session, which starts and ends with a record. When a session grows,
-    its key changes: the table deletes the old session and emits the new one. Records that arrive
-    after the grace period are dropped, and so are records without a key.
+    Kafka Streams' `SessionWindowedKStream`. Created by `KGroupedStream.windowed_by`. Each
+    aggregation returns a table with keys of type `Windowed`: the key and a session, which starts
+    and ends with a record. When a session grows, its key changes: the table deletes the old session
+    and emits the new one. Records that arrive after the grace period are dropped, and so are
+    records without a key.
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
@@ -1875,11 +1889,12 @@ def _windowed_aggregate(
 
 
 class CogroupedKStream(Hinted, Generic[K, A]):
-    """Grouped streams that are aggregated together (Kafka Streams' `CogroupedKStream`).
+    """Grouped streams that are aggregated together.
 
-    Created by `KGroupedStream.cogroup`. Each stream has its own aggregator; all aggregators update
-    one aggregate per key, in one store. The result is the same as with an outer join of one table
-    per stream, but there is a single store instead of one for each table.
+    Kafka Streams' `CogroupedKStream`. Created by `KGroupedStream.cogroup`. Each stream has its own
+    aggregator; all aggregators update one aggregate per key, in one store. The result is the same
+    as with an outer join of one table per stream, but there is a single store instead of one for
+    each table.
 
     The topics of all streams must have the same number of partitions.
 
@@ -1905,7 +1920,7 @@ class CogroupedKStream(Hinted, Generic[K, A]):
     ) -> CogroupedKStream[K, A]:
         """Add another grouped stream with its own aggregator; return this object.
 
-        Its keys must be of the same type.
+        The keys of all grouped streams must have the same type.
 
         Example:
             >>> builder = StreamsBuilder()
@@ -2110,7 +2125,10 @@ class SessionWindowedCogroupedKStream(Hinted, Generic[K, A]):
 
 
 class ValueTransformer(Protocol[KIn, VIn, VOut]):
-    """The interface for `KTable.transform_values`; `init(context)` and `close()` are optional."""
+    """The interface for `KTable.transform_values`.
+
+    The methods `init(context)` and `close()` are optional.
+    """
 
     def transform(self, key: KIn, value: VIn | None) -> VOut:
         """Return the new value of a row; called with None for rows that are deleted."""
@@ -2126,7 +2144,7 @@ class KTable(HintedTable, Generic[K, V]):
     The examples of the methods use three tables: `prices` by item, and `names` and `cities` by
     user.
 
-    If `store=` names a store, the result of an operation is stored there and can be queried;
+    If `store=` names a store, the result of an operation is stored in it and can be queried;
     otherwise, rows are computed when they are read.
 
     Attributes:
@@ -2155,7 +2173,9 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice[K, V] = None,
         name: str | None = None,
     ) -> KTable[K, V]:
-        """Keep the rows for which the predicate holds; rows that no longer match are deleted.
+        """Keep the rows for which the predicate holds.
+
+        Rows that no longer match are deleted.
 
         Raises:
             TopologyError: the store is not valid.
@@ -2210,7 +2230,9 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice[K, V1] = None,
         name: str | None = None,
     ) -> KTable[K, V1]:
-        """Replace the value of each row. Rows for which the mapper returns None are deleted.
+        """Replace the value of each row.
+
+        Rows for which the mapper returns None are deleted.
 
         Args:
             mapper: `value -> value`, or `(key, value) -> value` with `with_key=True`. Without a
@@ -2238,13 +2260,15 @@ class KTable(HintedTable, Generic[K, V]):
         store: StoreChoice[K, V1] = None,
         name: str | None = None,
     ) -> KTable[K, V1]:
-        """Replace the value of each row with a stateful transformer (`KTable.transformValues`).
+        """Replace the value of each row with a stateful transformer.
+
+        Kafka Streams' `KTable.transformValues`.
 
         Args:
-            supplier: returns a new transformer for each task and each use of the table. The
-                transformer has a method `transform(key, value) -> value`, which is also called for
-                deleted rows, and may have `init(context)` and `close()`. The context provides
-                access to the stores, but cannot forward records.
+            supplier: a callable that returns a new transformer for each task and each use of the
+                table. The transformer has a method `transform(key, value) -> value`, which is also
+                called for deleted rows, and may have `init(context)` and `close()`. The context
+                provides access to the stores, but cannot forward records.
             stores: the names of the stores that the transformer uses, or a single name. The stores
                 are added with `StreamsBuilder.add_state_store`.
             store: the store of the result, if any. Without a store, the transformer is also called
@@ -2288,7 +2312,9 @@ class KTable(HintedTable, Generic[K, V]):
     def to_stream(
         self, key_selector: Callable[[K, V], Any] | None = None, *, name: str | None = None
     ) -> KStream[Any, V]:
-        """Convert the changes of the table to a stream. A deletion is a record without a value.
+        """Convert the changes of the table to a stream.
+
+        A deletion becomes a record without a value.
 
         Args:
             key_selector: `(key, value) -> key` to replace the keys of the records, as with
@@ -2325,12 +2351,12 @@ class KTable(HintedTable, Generic[K, V]):
         Like `KStream.to_lake`, but a batch replaces the previous row of each key with its latest
         value, and a deleted key deletes its row. The columns are `key`, `value` and `timestamp`.
         Delta merges the changes. For Iceberg, the new rows are written together with a list of keys
-        whose older rows are deleted (equality deletes), which an engine of your choice applies when
-        it compacts the table.
+        whose older rows are deleted (equality deletes). Reads apply these deletes until an engine
+        of your choice compacts the table.
 
         Args:
             format: `"delta"` or `"iceberg"`. Parquet cannot replace rows.
-            partition_by: for Delta only.
+            partition_by: as for `KStream.to_lake`, but for Delta only.
             trigger: when the next batch starts; by default, as soon as changes are available.
             key: the serde of the keys; by default the serde of the table.
             value: the serde of the values; by default the serde of the table.
@@ -2530,12 +2556,12 @@ class KTable(HintedTable, Generic[K, V]):
         return self._joined("outer_join", other, joiner, None, False, store, name)
 
     def suppress(self, suppressed: Suppressed, *, name: str | None = None) -> KTable[K, V]:
-        """Suppress changes until a window closes, or for some time.
+        """Suppress changes until their window closes or a time limit is reached.
 
         Only the latest change of a key is emitted, as soon as stream time (the largest timestamp
         that this operation has received) reaches the limit. If no more records arrive, no more
-        changes are emitted. Suppressed changes are kept in memory, and in a changelog from which
-        they are restored.
+        changes are emitted. Suppressed changes are in memory and, unless logging is disabled, in a
+        changelog from which they are restored.
 
         Kafka Streams' `KTable.suppress`.
 
@@ -2590,7 +2616,7 @@ class KTable(HintedTable, Generic[K, V]):
         if not isinstance(other, KTable):
             raise TypeError(
                 f"{operation}() of a table needs another KTable, but got {type(other).__name__}. "
-                "To join a stream with a table, call join() of the stream."
+                "To join a stream with a table, call join() on the stream."
             )
         check_function(operation, "joiner", joiner, "value", "other_value")
         if foreign_key is None:
@@ -2615,10 +2641,10 @@ class KGroupedTable(Hinted, Generic[K, V]):
     """Rows of a table grouped by another key, for aggregation (`KGroupedTable`).
 
     Created by `KTable.group_by`. When a row changes, its old value is removed from the aggregate of
-    its old group, and its new value is added to the aggregate of its new group; an aggregation
-    therefore needs a function for each. The changes pass through a repartition topic; the
-    aggregations of a named grouping share one topic. Rows whose group or value is None belong to no
-    group.
+    its old group, and its new value is added to the aggregate of its new group. `reduce` and
+    `aggregate` therefore take a function for each of these steps. The changes pass through a
+    repartition topic; the aggregations of a named grouping share one topic. Rows whose group or
+    value is None belong to no group.
 
     Example:
         >>> builder = StreamsBuilder()
@@ -2642,7 +2668,9 @@ class KGroupedTable(Hinted, Generic[K, V]):
     def count(
         self, *, store: StoreChoice[K, int] = None, name: str | None = None
     ) -> KTable[K, int]:
-        """Count the rows of each group. The count of a group that loses its last row is 0.
+        """Count the rows of each group.
+
+        The count of a group that loses its last row is 0.
 
         Args:
             store: the store of the counts, whose serde is LONG unless the store specifies another

@@ -1,9 +1,9 @@
-"""Access to tables for downstream operations: reading rows, and requesting old values.
+"""Access of downstream operations to the rows and old values of tables.
 
-Whether a table has a store, and whether its changes contain old values, may depend on operations
-that are added later. Each `KTable` therefore holds a `TableAccess`, which passes such requests up
-the graph while the program is still being written (Kafka Streams: `KTableImpl.valueGetterSupplier`
-and `enableSendingOldValues`).
+A downstream operation may require that a table has a store, or that its changes contain old values.
+Each `KTable` therefore has a `TableAccess`, which forwards these requests to the upstream tables
+while the topology is being built (Kafka Streams: `KTableImpl.valueGetterSupplier` and
+`enableSendingOldValues`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class TableAccess:
         raise NotImplementedError
 
     def send_old_values(self, force: bool) -> bool:
-        """Add old values to the changes, if possible; return whether they contain them.
+        """Request old values in changes; return whether the changes will contain them.
 
         Args:
-            force: whether to materialize the table if this is necessary.
+            force: whether to materialize a table if old values are not available otherwise.
         """
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class StoredTable(TableAccess):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceTable(TableAccess):
-    """A table with a named store, or with a store that is created if an operation needs it."""
+    """A table whose store is named, or is created if an operation needs it."""
 
     node: LazyTableGraphNode
 
@@ -72,7 +72,7 @@ class SourceTable(TableAccess):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DerivedTable(TableAccess):
-    """A filtered or mapped table: with its own store, or computed from another table."""
+    """A filtered or mapped table, with its own store or computed from another table."""
 
     node: TableGraphNode
     parent: TableAccess
@@ -94,7 +94,7 @@ class DerivedTable(TableAccess):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedTable(TableAccess):
-    """A join of two tables by their keys: with its own store, or computed from both tables."""
+    """A join of two tables by key, with its own store or computed from both tables."""
 
     merger: TableGraphNode
     sides: tuple[TableGraphNode, TableGraphNode]

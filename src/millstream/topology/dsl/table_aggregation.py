@@ -48,7 +48,8 @@ class TableGrouping:
     ) -> TablePart:
         """Return the table of an aggregation.
 
-        The store, the topic and the node take numbers, in this order.
+        Generated names are numbered in this order: the store, the topic's sink and source, the
+        node.
 
         Args:
             operation: called with the name of the store; returns the operation of the node.
@@ -106,7 +107,7 @@ class TableGrouping:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _ChangesGraphNode(GraphNode):
-    """An internal topic through which a table's changes reach the tasks of their groups.
+    """An internal topic that carries a table's changes to the tasks of their groups.
 
     The node is named after the source that reads the topic.
     """

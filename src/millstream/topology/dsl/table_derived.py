@@ -1,4 +1,4 @@
-"""Tables that are derived from a stream, or computed row by row from another table."""
+"""Tables derived from a stream, or computed row by row from another table."""
 
 from __future__ import annotations
 

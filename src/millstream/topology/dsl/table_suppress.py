@@ -28,7 +28,10 @@ class SuppressedTable(TableAccess):
         return SuppressedGetterSupplier(self.store, self.parent.getter())
 
     def send_old_values(self, force: bool) -> bool:
-        """Enable old values in the parent; the buffer keeps the old value of each change."""
+        """Enable old values in the parent.
+
+        The buffer stores the old value of each change.
+        """
         return self.parent.send_old_values(force)
 
 

@@ -20,7 +20,7 @@ from millstream.topology.operations.tables import TableJoin, TableJoinMerge
 from millstream.topology.options.materialized import StoreChoice, key_value_builder, materialized
 from millstream.topology.physical.topology import Topology
 
-#: How the rows without a partner are handled, for each of the two tables.
+#: For each DSL method, how rows of this table and of the other table without a partner are handled.
 _SIDES: dict[str, tuple[Side, Side]] = {
     "join": ("inner", "inner"),
     "left_join": ("left", "right"),

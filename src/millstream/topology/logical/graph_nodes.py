@@ -171,10 +171,11 @@ class SourceGraphNode(GraphNode):
 
 
 def _same_option(one: object, other: object) -> bool:
-    """Return whether two options of sources are equivalent, as far as this can be determined.
+    """Return whether two options of sources are equivalent.
 
-    If the same lines create a function twice, the two are not equal, nor are serdes built from
-    them. Functions are therefore compared by their code, defaults and closures.
+    The result is False if this cannot be determined. Two functions that the same lines create are
+    not equal, and neither are serdes that use them. Functions are therefore compared by their code,
+    defaults and closures.
     """
     if one == other:
         return True
@@ -222,7 +223,7 @@ class OperatorGraphNode(GraphNode):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class ProcessGraphNode(GraphNode):
-    """`process(...)`: a custom processor with the stores of its supplier, and named stores."""
+    """`process(...)`: a custom processor with its supplier's stores and named stores."""
 
     operation: Operation
     store_builders: tuple[StoreBuilder, ...] = ()
@@ -237,7 +238,7 @@ class ProcessGraphNode(GraphNode):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class GlobalStoreGraphNode(GraphNode):
-    """A global store and its processor, after which the node is named."""
+    """A global store and its processor. The node has the name of the processor."""
 
     kind = "global_store"
 
@@ -318,7 +319,8 @@ class RepartitionGraphNode(GraphNode):
     kind = "repartition"
 
     topic: RepartitionTopic
-    #: The node above the sink, which drops records without a key unless `passes_null_keys` is set.
+    #: The name of the filter above the sink. The filter drops records without a key unless
+    #: `passes_null_keys` is set.
     filter_name: str
     sink_name: str
     key_serde: Serde[Any] | None
@@ -414,7 +416,7 @@ class StreamStreamJoinGraphNode(GraphNode):
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class HistoryGraphNode(SourceGraphNode):
-    """`stream_from_lake(...)`: a source of the history's topic and the following topic."""
+    """`stream_from_lake(...)`: a source of the history topic and the following topic."""
 
     history: LakeHistory
     generated_name: bool

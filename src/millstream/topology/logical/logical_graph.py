@@ -60,10 +60,10 @@ class LogicalGraph:
         self.copartitioned.append((SourceNames(source_names), call_site()))
 
     def alias_sources(self, name: str, sources: SourceNames) -> SourceNames:
-        """Register a name that Kafka Streams uses for sources instead of their own names.
+        """Register a name that Kafka Streams uses instead of the names of the sources.
 
         Kafka Streams omits such sources from its list of co-partitioned topics; our checks include
-        them. The sources may be aliases themselves, including `name`.
+        them. `sources` may contain aliases. If it contains `name`, the existing alias is unchanged.
         """
         if name not in sources:
             self._source_aliases[name] = sources

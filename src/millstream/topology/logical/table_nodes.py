@@ -47,7 +47,7 @@ class LazyTableGraphNode(TableGraphNode):
 
     @property
     def store_name(self) -> str:
-        """The name of the store, whether or not the table has one."""
+        """The name of the store, even if the table is not materialized."""
         return self.lazy_store.name
 
     def complete_operation(self) -> Operation:

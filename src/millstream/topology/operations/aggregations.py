@@ -1,4 +1,4 @@
-"""Aggregations of grouped streams, by key, window or session, and of grouped tables."""
+"""Aggregations of grouped streams (by key, window or session) and grouped tables."""
 
 from __future__ import annotations
 

@@ -100,7 +100,10 @@ class SubscriptionJoin(Operation):
 
 @dataclass(frozen=True)
 class ForeignTableJoin(VersionAwareOperation):
-    """Sends a changed right row to all of its subscribers, which are listed in a store."""
+    """Sends a changed right row to all of its subscribers.
+
+    The subscribers are listed in a store.
+    """
 
     store: str
     serdes: ForeignKeySerdes

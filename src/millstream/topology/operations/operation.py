@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Operation:
-    """The operation of a processor node. Operations of the same class are compared by field."""
+    """The operation of a processor node.
+
+    Operations of the same class are compared by field.
+    """
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class MaterializableOperation(TableOperation):
 
 @dataclass(frozen=True)
 class VersionAwareOperation(Operation):
-    """An operation that depends on whether its input may contain out-of-order changes."""
+    """An operation that depends on whether its input may have out-of-order changes."""
 
     #: Whether the input is a versioned table, whose changes may be out of order.
     versioned: bool = field(default=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""Operations on streams without their own stores, the Processor API, and subscriptions."""
+"""Stateless operations on streams, the Processor API, and subscriptions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Map(Operation):
 
 @dataclass(frozen=True)
 class MapValues(Operation):
-    """Replaces each value with the result for the value, or for the key and the value."""
+    """Replaces each value with the result of a function.
+
+    The function takes the value, or the key and the value.
+    """
 
     mapper: Callable[..., Any]
     with_key: bool = False
@@ -62,7 +65,7 @@ class MapAsync(ConcurrentOperation):
 
 @dataclass(frozen=True)
 class MapBatches(Operation):
-    """Replaces the values of many records with the result of a function on Arrow columns."""
+    """Replaces the values of a batch with the result of a function on Arrow columns."""
 
     #: `pyarrow.RecordBatch` → a record batch, a table or an array.
     function: Callable[[Any], Any]

@@ -56,7 +56,7 @@ class TableToStream(Operation):
 
 @dataclass(frozen=True)
 class TableSuppress(Operation):
-    """Suppresses the changes of a table for some time, in a limited buffer."""
+    """Suppresses a table's changes until their window closes or a limit is reached."""
 
     store: str
     limits: SuppressLimits
@@ -64,7 +64,7 @@ class TableSuppress(Operation):
 
 @dataclass(frozen=True)
 class TableJoin(TableOperation, VersionAwareOperation):
-    """Joins the changes of a table with the rows of another table that have the same key."""
+    """Joins a table's changes with the rows of another table that have the same key."""
 
     other: GetterSupplier
     #: (left value, right value) → value.

@@ -17,8 +17,9 @@ from millstream.topology.naming import checked_name
 
 LakeFormat = Literal["parquet", "delta", "iceberg"]
 
-#: The columns of every table that `to_lake` writes.
+#: The columns that `KStream.to_lake` writes.
 STREAM_COLUMNS: Final = ("key", "value", "timestamp", "headers", "_topic", "_partition", "_offset")
+#: The columns that `KTable.to_lake` writes.
 TABLE_COLUMNS: Final = ("key", "value", "timestamp")
 
 _FORMATS: Final[dict[str, LakeFormat]] = {name: name for name in get_args(LakeFormat)}
@@ -47,7 +48,7 @@ class LakeTable:
     #: Whether a row contains the latest value of its key; otherwise, each record is appended as a
     #: row.
     upserts: bool = False
-    #: The maximum number of files that a micro-batch writes per partition.
+    #: The maximum number of files that a micro-batch writes per partition of the table.
     files_per_batch: int = 1
     #: Compact small files after this number of micro-batches; 0 for never.
     compact_every: int = 0
@@ -125,7 +126,10 @@ def checked_format(operation: str, format: object) -> LakeFormat:
 
 
 def _partition_column(column: object, upserts: bool, site: str) -> PartitionColumn:
-    """Parse a column: `value.country`, `date(timestamp)` or `year(timestamp) AS year`."""
+    """Parse a partition column.
+
+    Examples are `value.country`, `date(timestamp)` and `year(timestamp) AS year`.
+    """
     if isinstance(column, str):
         named = _ALIASED.fullmatch(column)
         expression = named[1] if named else column.strip()
@@ -166,7 +170,7 @@ class LakeHistory:
     """A lake table that is read as records before a topic."""
 
     name: str
-    #: The internal topic for the rows, undecorated.
+    #: The undecorated name of the internal topic for the rows.
     topic: str
     path: str
     format: LakeFormat
@@ -177,8 +181,8 @@ class LakeHistory:
     #: The time at which the topic takes over from the table; None if the offsets in the table
     #: define where the topic continues, or if no topic follows.
     then_from_ms: int | None = None
-    #: The number of partitions of the internal topic if no topic follows; None to use the number of
-    #: the following topic.
+    #: The partition count of the internal topic if no topic follows; None to use the partition
+    #: count of the following topic.
     partitions: int | None = None
     declared_at: str = field(default="", compare=False)
 

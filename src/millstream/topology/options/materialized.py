@@ -1,4 +1,4 @@
-"""The stores of tables, with and without windows: the `store=` argument of the DSL."""
+"""The stores of tables with and without windows: the DSL's `store=` argument."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ StoreSupplier = (
 class Materialized(Generic[MaterializedK, MaterializedV]):
     """The store of a table: its name, kind, serdes, caching and changelog.
 
-    A store without a name gets a generated one and cannot be queried. The generated name changes
+    A store without a name gets a generated name and cannot be queried. The generated name changes
     when an operation is inserted before it in the program, and the application then starts without
     the old state.
 
     Args:
         name: the store's name; 1 to 249 ASCII letters, digits, `.`, `_` and `-`.
         kind: the implementation; by default the config's `default_dsl_store`.
-        supplier: a store from `Stores`, instead of a name and kind.
+        supplier: a store supplier from `Stores`, instead of a name and kind.
         key: the serde of the keys; by default the serde of the stream.
         value: the serde of the values; by default the serde of the operation's result.
         caching: whether the record cache merges several updates of a key between two commits into
@@ -66,8 +66,9 @@ class Materialized(Generic[MaterializedK, MaterializedV]):
             versioned stores, which are never cached.
         logging: whether the store has a changelog topic, from which another instance can restore
             the store; or the config of the changelog topic.
-        retention: how long windows and sessions are kept.
-        history_retention: how long old versions are kept; setting it makes the store versioned.
+        retention: how long windows and sessions are stored.
+        history_retention: how long old versions are stored. Setting this option makes the store
+            versioned.
 
     Raises:
         TopologyError: a name is not legal, or name, kind and supplier contradict each other.
@@ -130,7 +131,7 @@ class Materialized(Generic[MaterializedK, MaterializedV]):
 
     @property
     def is_versioned(self) -> bool:
-        """Whether the store keeps old versions of values."""
+        """Whether the store contains old versions of values."""
         return (
             self.kind == "versioned"
             or self.history_retention is not None
@@ -182,13 +183,16 @@ def key_value_builder(
     """Return the builder of a table's store: a key-value store or a versioned one.
 
     Args:
-        names: the counter for the name of a store without a name.
+        names: generates the name of a store without a name.
 
     Raises:
         TopologyError: an option does not fit the store of a table.
     """
     if choice.retention is not None:
-        _reject("A retention is for windows and sessions only; this store keeps its latest values.")
+        _reject(
+            "A retention is for windows and sessions only. Leave it out or, for a versioned store, "
+            "pass history_retention=..."
+        )
     supplier = choice.supplier
     logging, topic_config = changelog_options(choice.logging)
     name = names.store(prefix) if choice.store_name is None else choice.store_name

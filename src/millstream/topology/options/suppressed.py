@@ -1,4 +1,4 @@
-"""Options of `KTable.suppress`: how long to suppress changes, and how many to buffer."""
+"""Options of `KTable.suppress`: how long to suppress, and how much to buffer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from millstream.topology.naming import checked_name
 
 @dataclass(frozen=True, slots=True)
 class BufferConfig:
-    """The limits of the buffer of `KTable.suppress`, and the behavior when it is full.
+    """The limits of the buffer of `KTable.suppress`, and its behavior when full.
 
     Kafka Streams' `Suppressed.BufferConfig`. A *strict* buffer never emits a change early: when it
-    is full, the application stops. An *eager* buffer emits its oldest changes when it is full.
+    is full, the operation raises an error, which stops the application instance by default. An
+    *eager* buffer emits its oldest changes when it is full.
     Configs are immutable; each method returns a new config.
 
     Attributes:
@@ -119,7 +120,9 @@ class BufferConfig:
         return replace(self, emits_early=True)
 
     def shut_down_when_full(self) -> BufferConfig:
-        """Return a strict buffer with the same limits. When it is full, the application stops.
+        """Return a strict buffer with the same limits.
+
+        The operation raises an error when the buffer is full.
 
         Example:
             >>> strict = BufferConfig.max_records(1_000).shut_down_when_full()
@@ -128,7 +131,9 @@ class BufferConfig:
         return replace(self, emits_early=False)
 
     def with_logging_disabled(self) -> BufferConfig:
-        """Return a copy without a changelog. Buffered changes are lost when the task closes.
+        """Return a copy without a changelog.
+
+        Buffered changes are lost when the task closes.
 
         Example:
             >>> BufferConfig.unbounded().with_logging_disabled().logging

@@ -16,16 +16,17 @@ _INTERVAL: Final = re.compile(
     r"\s*(\d+)\s*(milliseconds?|ms|seconds?|s|minutes?|min|hours?|h)\s*", re.IGNORECASE
 )
 _MS: Final = {"m": 1, "s": 1_000, "mi": 60_000, "h": 3_600_000}
-#: Spark's `spark.sql.streaming.realTimeMode.minBatchDuration`.
+#: The minimum interval in real-time mode: Spark's default for
+#: `spark.sql.streaming.realTimeMode.minBatchDuration`.
 _MIN_REAL_TIME_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """The trigger of a Structured Streaming query, which determines when a batch starts.
+    """The trigger of a Structured Streaming query.
 
-    Created by its class methods, which correspond to the arguments of
-    `pyspark.sql.streaming.DataStreamWriter.trigger`.
+    It determines when a batch starts. Created by its class methods, which correspond to the
+    arguments of `pyspark.sql.streaming.DataStreamWriter.trigger`.
 
     Args:
         interval_ms: the minimum time between the starts of two batches; in real-time mode, the
@@ -58,7 +59,7 @@ class Trigger:
 
     @classmethod
     def available_now(cls) -> Trigger:
-        """Process all records that are available when the application starts, then end the query.
+        """Process all records available when the application starts, then end the query.
 
         Example:
             >>> Trigger.available_now().kind
@@ -79,7 +80,7 @@ class Trigger:
                 Records do not wait for the end of a batch.
 
         Raises:
-            TopologyError: the batch is not a valid duration, or shorter than Spark's minimum of 5
+            TopologyError: `batch` is not a valid duration, or is shorter than Spark's minimum of 5
                 seconds.
 
         Example:
@@ -133,7 +134,7 @@ def _checked_ms(interval: timedelta | str, trigger: TriggerKind) -> int:
         milliseconds = -1
     if milliseconds < 0:
         raise TopologyError(
-            f"Trigger.{trigger}() takes a duration, a timedelta or a string like '10 seconds', "
+            f"Trigger.{trigger}() takes a duration: a timedelta or a string like '10 seconds', "
             f"but got {interval!r}.",
             declared_at=call_site(),
         )

@@ -1,4 +1,4 @@
-"""The windows of aggregations and joins, and when results of aggregations are emitted."""
+"""Windows of aggregations and joins, and emit strategies of aggregations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ZERO: Final = timedelta(0)
 
 
 class EmitStrategy(Enum):
-    """When the results of a windowed aggregation are sent downstream (KIP-825).
+    """Determines when a windowed aggregation sends its results downstream (KIP-825).
 
     Example:
         >>> clicks = StreamsBuilder().stream("clicks", key=STRING, value=STRING)
@@ -25,11 +25,12 @@ class EmitStrategy(Enum):
         >>> final = hourly.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
     """
 
-    #: For each update of a window. With caching, only the latest update at each commit.
+    #: Emit each update of a window or, with caching, only the latest update at each commit.
     ON_WINDOW_UPDATE = "on_window_update"
 
-    #: Once, when a window closes: stream time has passed its end by the grace period, and late
-    #: records can no longer change it. Checked when a record arrives, at most once per second.
+    #: Emit one result for each window when the window closes: stream time has passed its end by the
+    #: grace period, and late records can no longer change the result. The operator looks for closed
+    #: windows when records arrive, at most once per second.
     ON_WINDOW_CLOSE = "on_window_close"
 
 
@@ -93,7 +94,10 @@ class TimeWindows:
 
     @property
     def step_ms(self) -> int:
-        """The size of aligned intervals whose timestamps all belong to the same windows."""
+        """The size of aligned intervals, in milliseconds.
+
+        All timestamps in one of these intervals belong to the same windows.
+        """
         return gcd(self.size_ms, self.advance_ms)
 
     def starts_at(self, timestamp: int) -> range:
@@ -138,7 +142,7 @@ class UnlimitedWindows:
 
     @property
     def size_ms(self) -> int:
-        """The largest timestamp."""
+        """The largest timestamp, because the window never ends."""
         return MAX_TIME_MS
 
     @property
@@ -173,11 +177,11 @@ class UnlimitedWindows:
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindows:
-    """Windows of a fixed size that are aligned to records (Kafka Streams' `SlidingWindows`).
+    """Windows of a fixed size that are aligned to records.
 
-    Each distinct set of records of a key that are at most `time_difference` apart is aggregated
-    once, in a window that ends at its last record or starts right after a record that is no longer
-    part of it. Start and end are both inclusive (KIP-450).
+    Kafka Streams' `SlidingWindows`. Each distinct set of records of a key that are at most
+    `time_difference` apart is aggregated once, in a window that ends at its last record or starts
+    right after a record that is no longer part of it. Start and end are both inclusive (KIP-450).
 
     Args:
         time_difference: the maximum time difference between the records of a window.
@@ -216,10 +220,10 @@ class SlidingWindows:
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows:
-    """Windows of activity, which grow as records arrive (Kafka Streams' `SessionWindows`).
+    """Windows of activity, which grow as records arrive.
 
-    Records of a key belong to the same session if each is at most `inactivity_gap` away from the
-    next. A record that is close enough to two sessions merges them.
+    Kafka Streams' `SessionWindows`. Records of a key belong to the same session if each is at most
+    `inactivity_gap` away from the next. A record that is close enough to two sessions merges them.
 
     Args:
         inactivity_gap: the longest pause within a session.
@@ -247,11 +251,11 @@ class SessionWindows:
 
     @property
     def retention_ms(self) -> int:
-        """How long a session must be stored to accept all of its records, in milliseconds."""
+        """How long a session must be stored to accept all its records, in milliseconds."""
         return self.inactivity_gap_ms + self.grace_ms
 
 
-#: The arguments of `windowed_by` whose results are stored by the start of the window.
+#: The kinds of windows whose results are stored under the start of the window.
 FixedSizeWindows = TimeWindows | UnlimitedWindows | SlidingWindows
 
 #: The type of the argument of `windowed_by`.
@@ -273,11 +277,12 @@ def check_windows(windows: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JoinWindows:
-    """The maximum time difference between two joined records (Kafka Streams' `JoinWindows`).
+    """The maximum time difference between two joined records.
 
-    A record at time t joins the records of the other stream with timestamps from `t - before` to
-    `t + after`, both inclusive. One of the two may be negative: with
-    `before=timedelta(seconds=-1)`, the other record must be at least one second later.
+    Kafka Streams' `JoinWindows`. A record at time t joins the records of the other stream with
+    timestamps from `t - before` to `t + after`, both inclusive. Either `before` or `after` may be
+    negative: with `before=timedelta(seconds=-1)`, the other record must be at least one second
+    later.
 
     The window of a record closes when stream time (the largest timestamp of either side) has passed
     its end by the grace period. A left or outer join emits a record without a partner only after

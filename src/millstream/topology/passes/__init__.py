@@ -1,4 +1,4 @@
-"""From the logical graph to the physical topology.
+"""The passes that turn the logical graph into the physical topology.
 
 `build` runs the passes, which change the graph, and creates the topology. It also contains the
 short passes: merging sources of the same topics, passing records without a key to the joins that

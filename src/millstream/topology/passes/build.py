@@ -1,4 +1,4 @@
-"""From the logical graph to the physical topology: all passes, in Kafka Streams' order.
+"""Creates the physical topology: runs all passes in the order of Kafka Streams.
 
 Sources that read the same topics are merged, the requested optimizations are applied, and the nodes
 are written into a `Topology`: each after its parents, and otherwise in the order in which they were
@@ -32,9 +32,10 @@ from millstream.topology.physical.topology import Topology
 
 
 def build_topology(graph: LogicalGraph, optimizations: frozenset[str]) -> Topology:
-    """Return the physical topology of a graph. Nothing can be added to the graph afterwards.
+    """Return the physical topology of a graph.
 
-    The passes change the graph, so it can only be built once.
+    Nothing can be added to the graph afterwards. The passes change the graph, so it can only be
+    built once.
 
     Raises:
         TopologyError: the graph is inconsistent.
@@ -135,9 +136,10 @@ def write_order(root: GraphNode) -> list[GraphNode]:
 
 
 def merge_sources(root: GraphNode) -> dict[str, str]:
-    """Merge sources of the same topics; return the replacement of each removed source.
+    """Merge sources of the same topics.
 
-    Follows Kafka Streams (`InternalStreamsBuilder.mergeDuplicateSourceNodes`).
+    Returns the replacement of each removed source. Follows Kafka Streams
+    (`InternalStreamsBuilder.mergeDuplicateSourceNodes`).
 
     Raises:
         TopologyError: two sources of the same topics have different options.
@@ -155,10 +157,11 @@ def merge_sources(root: GraphNode) -> dict[str, str]:
 
 
 def single_store_self_joins(attached: Iterable[GraphNode]) -> None:
-    """Make joins of a stream with itself use a single store (`single.store.self.join`).
+    """Make joins of a stream with itself use a single store.
 
-    As in Kafka Streams, this includes left and outer joins, which then have the results of an inner
-    join. Sources and repartition nodes must be merged first.
+    This is the optimization `single.store.self.join`. As in Kafka Streams, it includes left and
+    outer joins, which then have the results of an inner join. Sources and repartition nodes must be
+    merged first.
     """
     for node in attached:
         if isinstance(node, StreamStreamJoinGraphNode) and len(node.parents) == 1:

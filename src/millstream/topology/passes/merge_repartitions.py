@@ -1,4 +1,4 @@
-"""Optimization: one repartition topic for several operations that need the same new keys.
+"""Optimization: one repartition topic for operations that need the same new keys.
 
 After an operation that changes keys, each aggregation or join downstream requires its own
 repartition topic. If values do not change in between, all these topics contain the same records, so
@@ -46,7 +46,7 @@ def _merge_candidates(attached: list[GraphNode]) -> dict[GraphNode, list[Reparti
 def _moved_below_merges(
     groups: dict[GraphNode, list[RepartitionGraphNode]], merges: list[GraphNode]
 ) -> dict[GraphNode, list[RepartitionGraphNode]]:
-    """Return the groups, with merges instead of the key-changing operations above them.
+    """Replace key-changing operations in the groups with the merges below them.
 
     If all repartition nodes of a key-changing operation are below a merge, the topic must come
     after the merge. Otherwise it would miss the records of the other input.
@@ -71,7 +71,7 @@ def _moved_below_merges(
 def _merge(
     changer: GraphNode, repartitions: list[RepartitionGraphNode], names: NameGenerator
 ) -> dict[str, str]:
-    """Replace several repartition nodes with one right below the key-changing operation."""
+    """Replace repartition nodes with one right below the key-changing operation."""
     entries = {
         repartition: entry
         for repartition in repartitions
@@ -100,12 +100,12 @@ def _merge(
 
 
 def _single_entry(changer: GraphNode, repartition: GraphNode) -> GraphNode | None:
-    """Return the only child of a key-changing operation on the paths to a repartition node.
+    """Return the changer's only child on the paths to a repartition node.
 
-    The result is None if there are other paths: a merge may add records that would bypass the
-    merged topic and be aggregated by the wrong task, or that have values of another type. Kafka
-    Streams merges some of these topologies anyway, and fails for some that are merged here ("Found
-    a null keyChangingChild node").
+    The changer is a key-changing operation. The result is None if there are other paths: a merge
+    may add records that would bypass the merged topic and be aggregated by the wrong task, or that
+    have values of another type. Kafka Streams merges some of these topologies anyway, and fails for
+    some that are merged here ("Found a null keyChangingChild node").
     """
     entries: set[GraphNode] = set()
     seen: set[GraphNode] = {repartition}
@@ -142,7 +142,10 @@ def _bypass(repartition: GraphNode) -> None:
 
 
 def _key_changer_above(node: GraphNode) -> GraphNode | None:
-    """Return the operation that changed the keys, unless a value-changing one follows it."""
+    """Return the operation that changed the keys.
+
+    Returns None if a value-changing operation follows it.
+    """
     changer = _find_above(node, lambda above: above.changes_key)
     nearest = _find_above(node, lambda above: above.changes_key or above.changes_value)
     return changer if changer is nearest else None

@@ -1,9 +1,9 @@
 """The physical topology, from which tasks are created.
 
 `topology` contains the `Topology`, which consists of `nodes`; `suppliers` and `copartition`
-validate it. `subtopology` divides it into the sub-topologies that become tasks.
+validate it. `subtopology` divides the topology into the sub-topologies that become tasks.
 `internal_topic_configs` defines its internal topics, and `dataframe_stage` the Structured Streaming
-queries between sub-topologies. `topology_description` and `mermaid` describe it. `java_order`
-reproduces the order of Java's collections, and `windowed_serdes` provides serdes and partitioners
-for windowed keys.
+queries between sub-topologies. `topology_description` and `mermaid` describe the topology.
+`java_order` reproduces the order of Java's collections, and `windowed_serdes` provides serdes and
+partitioners for windowed keys.
 """

@@ -1,4 +1,7 @@
-"""Co-partitioning: topics that a task reads together must have equal partition counts."""
+"""Co-partitioning of the topics that a task reads together.
+
+Such topics must have equal partition counts.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ class CopartitionedSources:
     ) -> None:
         self._nodes = nodes
         self._internal_topics = internal_topics
-        # In the order of the program: the names of the sources, the names that Kafka Streams lists,
-        # and the file and line of the join.
+        # For each join, in the order of the program: the names of the sources, the names that Kafka
+        # Streams lists, and the file and line of the join.
         self._declarations: list[tuple[tuple[str, ...], tuple[str, ...], str]] = []
 
     def add(
@@ -43,17 +46,20 @@ class CopartitionedSources:
         Args:
             source_names: the names of sources; names that are not sources of the topology are
                 ignored.
-            listed: the sources that Kafka Streams lists, if it omits some of them.
+            listed: the names of the sources that Kafka Streams lists; by default `source_names`.
         """
         names = tuple(source_names)
         self._declarations.append((names, names if listed is None else tuple(listed), declared_at))
 
     def listed_sources(self) -> list[list[SourceNode]]:
-        """Return the groups of sources that Kafka Streams lists, in the order of declaration."""
+        """Return the groups of sources that Kafka Streams lists, in declaration order."""
         return [self._sources_named(hash_order(listed)) for _, listed, _ in self._declarations]
 
     def groups(self) -> list[frozenset[str]]:
-        """Return the groups of (undecorated) topics that must have equal partition counts."""
+        """Return the groups of topics that must have equal partition counts.
+
+        The topics are undecorated.
+        """
         groups = (self._topics_of(names) for names, _, _ in self._declarations)
         return merge_overlapping(filter(None, groups))
 
@@ -85,7 +91,7 @@ class CopartitionedSources:
             check_enforced_partitions(group, self._internal_topics, readers, self.joined_at(group))
 
     def joined_at(self, group: frozenset[str]) -> str:
-        """Return the lines of the program that join the topics of a group."""
+        """Return the files and lines of the program that join the topics of a group."""
         sites = (
             site
             for names, _, site in self._declarations
@@ -162,7 +168,7 @@ def check_enforced_partitions(
         for topic, count in counts.items()
     )
     raise CopartitionError(
-        "Topics that are joined by key must have equal partition counts, but those of repartition "
+        "Topics that are joined by key must have equal partition counts, but these repartition "
         f"topics differ: {listed}. Use the same number in each repartition(partitions=...).",
         topic=min(counts),
         declared_at=joined_at,

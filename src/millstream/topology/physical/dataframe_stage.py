@@ -17,20 +17,23 @@ from millstream.topology.options.trigger import DEFAULT_TRIGGER, Trigger
 
 INPUT_SUFFIX: Final = "-dataframe-input-repartition"
 OUTPUT_SUFFIX: Final = "-dataframe-output-repartition"
-#: The header with a record's timestamp in the output topic: milliseconds, 8 bytes big-endian. It is
-#: the last header of the record.
+#: The header with a record's timestamp in the output topic: milliseconds as 8 bytes, big-endian. It
+#: is the last header of the record.
 TIME_HEADER: Final = "millstream.timestamp"
 
 
 @dataclass(frozen=True, slots=True)
 class DataFrameStage:
-    """A DataFrame function of a topology. For serdes, None stands for the config's default."""
+    """A DataFrame function of a topology.
 
-    #: Also the name of the query and its checkpoint.
+    For serdes, None stands for the config's default.
+    """
+
+    #: The name of the stage, which is also the name of the query and of its checkpoint.
     name: str
-    #: Undecorated.
+    #: The undecorated name of the topic that the query reads.
     input_topic: str
-    #: Undecorated; None if there is a sink.
+    #: The undecorated name of the topic that the query writes; None if there is a sink.
     output_topic: str | None
     #: A streaming DataFrame → a streaming DataFrame; None on workers, and for a lake table.
     function: Callable[[Any], Any] | None

@@ -30,7 +30,7 @@ class RepartitionTopic:
     """A topic through which records reach the task that owns their new key."""
 
     name: str
-    #: The number that the user set; None to let the assignor choose.
+    #: The partition count that the user set; None to let the assignor choose.
     partitions: int | None = None
     #: Whether the name contains a generated number.
     generated: bool = False

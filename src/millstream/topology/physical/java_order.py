@@ -1,9 +1,10 @@
-"""The iteration order of Java's collections, for descriptions and a task's partitions.
+"""The iteration order of Java's collections.
 
-Kafka Streams prints sets in the order of `java.util.HashSet`, and sorts siblings by sizes that
-still grow during the sort. Reproducing both makes the descriptions of a Java application and its
-Python counterpart textually equal, so that `diff` shows whether they match. The order of partitions
-determines for which partition a task waits first.
+Descriptions and a task's partitions are in this order. Kafka Streams prints sets in the order of
+`java.util.HashSet`, and sorts siblings by sizes that still grow during the sort. Reproducing both
+makes the descriptions of a Java application and its Python counterpart textually equal, so that
+`diff` shows whether they match. The order of partitions determines for which partition a task waits
+first.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ def _by_bucket(
 
 
 def _partition_hash(partition: TopicPartition) -> int:
-    """`TopicPartition.hashCode()`, unsigned."""
+    """Return the result of `TopicPartition.hashCode()` as an unsigned number."""
     return (31 * (31 + partition.partition) + _string_hash(partition.topic)) & 0xFFFFFFFF
 
 
 def _string_hash(text: str) -> int:
-    """`String.hashCode()`, unsigned."""
+    """Return the result of `String.hashCode()` as an unsigned number."""
     code = 0
     utf16 = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(utf16[::2], utf16[1::2], strict=True):
@@ -74,7 +75,7 @@ def _string_hash(text: str) -> int:
 
 
 class TreeSet:
-    """A `java.util.TreeSet<String>` with a comparator that may change between additions.
+    """A `java.util.TreeSet<String>` whose comparator may change between additions.
 
     As in Java, elements are only compared while a new element is inserted, so that existing
     elements keep their positions.
@@ -185,5 +186,5 @@ class SourceNames(frozenset[str]):
         return instance
 
     def united(self, other: SourceNames) -> SourceNames:
-        """Return the union, in the order of adding the names of `other` to this set."""
+        """Return the union, ordered as if the names of `other` were added to this set."""
         return SourceNames((*self.in_order, *other.in_order))

@@ -23,12 +23,12 @@ from millstream.topology.operations.operation import Operation
 TimestampExtractor = Callable[[Any, int], int]
 
 #: Where to start without a committed offset: `"earliest"`, `"latest"`, `"none"`, or a timedelta
-#: before now.
+#: (how far back from now).
 OffsetReset = str | timedelta
 
 #: `partitioner(topic, key, value, number_of_partitions)` returns a partition, a collection of
-#: partitions (each gets a copy of the record; an empty collection drops it), or None for Kafka's
-#: default.
+#: partitions (each gets a copy of the record; an empty collection drops the record), or None for
+#: Kafka's default.
 Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 #: `extractor(key, value, record_context) -> topic`.
@@ -122,6 +122,6 @@ def check_offset_reset(reset: OffsetReset | None) -> None:
         return
     raise TopologyError(
         f"There is no offset reset {reset!r}. "
-        "Choose 'earliest', 'latest', 'none', or a non-negative timedelta before now.",
+        "Choose 'earliest', 'latest', 'none', or a non-negative timedelta (how far back from now).",
         declared_at=call_site(),
     )

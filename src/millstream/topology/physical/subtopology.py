@@ -1,4 +1,4 @@
-"""Sub-topologies: the parts of a topology that are connected without topics in between.
+"""Sub-topologies: nodes that are connected without a topic between them.
 
 Each sub-topology becomes one task per partition. Two nodes belong together if one is the parent of
 the other or if they use the same store. Sub-topologies are numbered in the order in which their
@@ -38,7 +38,7 @@ class SubTopology:
 
     #: The number of the sub-topology, which is the first part of task ids.
     id: int
-    #: In the order in which they were added.
+    #: The nodes, in the order in which they were added.
     nodes: tuple[Node, ...]
     #: The topics that are read by name, including internal topics.
     source_topics: tuple[str, ...]
@@ -58,7 +58,10 @@ class SubTopology:
         return bool(self.changelogs)
 
     def decorate(self, topic: str, application_id: str) -> str:
-        """Return the name of a topic on the cluster, with the application id if it is internal."""
+        """Return the name of a topic on the cluster.
+
+        Names of internal topics contain the application id.
+        """
         return decorated(topic, application_id) if topic in self.internal_topics else topic
 
 
@@ -69,9 +72,10 @@ def build_subtopology(
     internal_topics: Mapping[str, RepartitionTopic],
     source_changelogs: Mapping[str, str],
 ) -> SubTopology:
-    """Return the sub-topology of nodes that are in the order in which they were added.
+    """Return the sub-topology that consists of these nodes.
 
     Args:
+        nodes: in the order in which they were added to the topology.
         source_changelogs: for each store without a changelog, the source topic from which it is
             restored.
     """
@@ -114,9 +118,9 @@ def build_subtopology(
 def numbered_parts(
     nodes: Sequence[Node], global_stores: Iterable[GlobalStoreNodes]
 ) -> list[tuple[Node, ...] | GlobalStoreNodes]:
-    """Return the nodes of each sub-topology, and the global stores, by number.
+    """Return each sub-topology's nodes, and the global stores, ordered by number.
 
-    As in Kafka Streams, global stores take numbers too.
+    As in Kafka Streams, global stores are numbered too.
 
     Args:
         nodes: in the order in which they were added to the topology, parents first.

@@ -43,11 +43,11 @@ def wrapped_supplier(
     *,
     fixed_key: bool = False,
 ) -> tuple[Callable[[], Any], list[StoreBuilder]]:
-    """Return the wrapped supplier of a custom processor, and the stores that it provides.
+    """Return the wrapped supplier of a custom processor, and its stores.
 
-    Source of the semantics: Kafka Streams' `ProcessorWrapper` (KIP-1112). In Kafka Streams, the
-    stores are lost if the wrapper does not pass them on; here, they are kept if the wrapped
-    supplier has no method `stores()`.
+    Semantics: Kafka Streams' `ProcessorWrapper` (KIP-1112). In Kafka Streams, the stores of the
+    original supplier are lost if the wrapper does not pass them on; here, they are used if the
+    wrapped supplier has no method `stores()`.
 
     Raises:
         TopologyError: one of the suppliers is not valid (see `check_supplier`), or the wrapper
@@ -108,7 +108,7 @@ def check_supplier(
         expected = "FixedKeyProcessor" if fixed_key else "Processor"
         method = "process" if fixed_key else "process_values"
         raise error(
-            f"The operation needs a {expected}, but {type(processor).__qualname__} is not one. "
+            f"The operation needs a {expected}, but got {type(processor).__qualname__}. "
             f"Use the stream's {method}() instead."
         )
 

@@ -1,4 +1,4 @@
-"""The physical topology: source, processor and sink nodes, and the stores they use."""
+"""The physical topology: source, processor and sink nodes, and their stores."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ class Topology:
             key: deserializes keys; by default the config's `default_key_serde`.
             value: deserializes values; by default the config's `default_value_serde`.
             timestamp_extractor: `(record, partition_time) -> timestamp` in milliseconds.
-            offset_reset: `"earliest"`, `"latest"`, `"none"`, or a timedelta before now.
+            offset_reset: `"earliest"`, `"latest"`, `"none"`, or a timedelta (how far back from
+                now).
             declared_at: the file and line for error messages; by default those of the caller.
 
         Raises:
@@ -170,9 +171,9 @@ class Topology:
         """Add a node that processes records.
 
         Args:
-            supplier: a class or function that returns a new `Processor` for each call. It is called
-                once more to check its result. If it has a method `stores()`, the store builders
-                that the method returns are added and connected.
+            supplier: a class or function that returns a new `Processor` for each call. It is also
+                called when the node is added, to check its results. If it has a method `stores()`,
+                the store builders that the method returns are added and connected.
             stores: the names of the stores to connect, or a single name.
             declared_at: the file and line for error messages; by default those of the caller.
 
@@ -225,9 +226,9 @@ class Topology:
             topic: the topic, or `(key, value, record_context) -> topic`.
             key: serializes keys; by default the config's `default_key_serde`.
             value: serializes values; by default the config's `default_value_serde`.
-            partitioner: `(topic, key, value, number_of_partitions) -> partition`, or a collection
-                of partitions, each of which gets a copy of the record: an empty collection drops
-                the record (KIP-837). None selects Kafka's default.
+            partitioner: `(topic, key, value, number_of_partitions) -> partition`. It may also
+                return a collection of partitions, each of which gets a copy of the record
+                (KIP-837), or None for Kafka's default. An empty collection drops the record.
             declared_at: the file and line for error messages; by default those of the caller.
 
         Raises:
@@ -251,7 +252,7 @@ class Topology:
     ) -> Topology:
         """Add a store and connect it to processors.
 
-        The same builder may be added again to connect the store to more processors.
+        The same builder may be added more than once, to connect the store to more processors.
 
         Args:
             processor_names: the processors that may use the store.
@@ -285,7 +286,9 @@ class Topology:
     def connect_processor_and_state_stores(
         self, processor_name: str, *store_names: str
     ) -> Topology:
-        """Connect a processor to stores. All processors of a store are in one sub-topology.
+        """Connect a processor to stores.
+
+        All processors of a store are in one sub-topology.
 
         Raises:
             TopologyError: the processor or a store is unknown, or the node is a source or a sink.
@@ -491,7 +494,10 @@ class Topology:
         self._add_table_topic(topic)
 
     def _add_table_topic(self, topic: str) -> None:
-        """Register a topic that is read as a table and must keep the latest record of each key."""
+        """Register a topic that is read as a table.
+
+        Such a topic must keep the latest record of each key.
+        """
         self._table_topics.add(topic)
 
     # ---- inspection
@@ -507,7 +513,7 @@ class Topology:
         ]
 
     def _compacted_topics(self) -> frozenset[str]:
-        """Return the topics of tables and global tables that are written by other programs."""
+        """Return the topics of tables and global tables, except internal topics."""
         global_topics = {store.topic for store in self.global_stores.values()}
         return frozenset((self._table_topics | global_topics) - self.internal_topics.keys())
 
@@ -691,7 +697,7 @@ class Topology:
 
 
 def without_logging_or_caching(builder: StoreBuilder) -> StoreBuilder:
-    """Return a builder of the same store without a changelog and without the record cache."""
+    """Return a builder of the same store without changelog and record cache."""
     changed: Any = builder
     changed = changed.with_logging(False)
     if getattr(changed, "caching", False):
@@ -716,7 +722,10 @@ def add_unique(existing: dict[str, _Declared], new: _Declared, kind: str) -> Non
 
 
 def _check_no_common_topic(source: SourceNode, other: SourceNode) -> None:
-    """Reject two sources of the same topic, since a task reads each partition only once."""
+    """Reject two sources of the same topic.
+
+    This is an error because a task reads each partition only once.
+    """
     common = [topic for topic in source.topics if other.reads(topic)]
     common += [topic for topic in other.topics if source.reads(topic)]
     if common:

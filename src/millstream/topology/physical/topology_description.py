@@ -97,7 +97,7 @@ NodeDescription = SourceDescription | ProcessorDescription | SinkDescription
 
 @dataclass(frozen=True, slots=True)
 class SubtopologyDescription:
-    """A sub-topology: its number and its nodes, starting with those with most descendants."""
+    """A sub-topology: its number and nodes, those with the most descendants first."""
 
     id: int
     nodes: tuple[NodeDescription, ...]
@@ -130,7 +130,7 @@ class GlobalStoreDescription:
 
 @dataclass(frozen=True, slots=True)
 class DataFrameDescription:
-    """A DataFrame function between sub-topologies: its number, its input and its output.
+    """A DataFrame function between sub-topologies: its number, input and output.
 
     It has no tasks: a Structured Streaming query runs it.
     """
@@ -165,7 +165,7 @@ class DataFrameDescription:
 
 @dataclass(frozen=True, slots=True)
 class HistoryDescription:
-    """A lake table that is read before a topic: its number, the table and the internal topic.
+    """A lake table read before a topic: its number, table and internal topic.
 
     It has no tasks: a Spark job writes the topic once, before the first start.
     """
@@ -243,9 +243,10 @@ class TopologyDescription:
         return data
 
     def to_mermaid(self) -> str:
-        """Return the description as a Mermaid flowchart, which GitHub and many editors render.
+        """Return the description as a Mermaid flowchart.
 
-        Topics are rounded boxes, stores are cylinders, and sub-topologies are boxes.
+        GitHub and many editors render Mermaid. Topics are rounded boxes, stores are cylinders, and
+        sub-topologies are boxes.
 
         Example:
             >>> topology = Topology().add_source("read", "in").add_sink("write", "out", "read")

@@ -58,9 +58,10 @@ def _unresolved(topic: str, value: Any) -> NoReturn:
 
 @dataclass(frozen=True)
 class WindowedKeyPartitioner:
-    """The default partitioner of sinks with windowed keys (`WindowedStreamPartitioner`).
+    """The default partitioner of sinks with windowed keys.
 
-    It writes all windows of a key to the partition of the key.
+    Kafka Streams' `WindowedStreamPartitioner`. It writes all windows of a key to the partition of
+    the key.
     """
 
     def __call__(self, topic: str, key: Windowed[Any], value: Any, count: int) -> int | None:
@@ -88,19 +89,24 @@ class BoundWindowedKeyPartitioner:
         return None if data is None else partition_for(data, count)
 
     def partition_all(self, topic: str, keys: Sequence[Any], count: int) -> list[int] | None:
-        """Return the partitions of many records; None if they must be partitioned one by one.
+        """Return the partitions of many records.
 
-        This takes 0.16 us per record with STRING keys, compared to 0.5 us one by one.
+        A call takes 0.16 µs per record with STRING keys, compared to 0.5 µs one by one. Returns
+        None if the records must be partitioned one by one.
         """
         try:
             payloads = self._inner.serialize_many(topic, [key.key for key in keys])
-        except Exception:  # The caller then finds the failing key one by one.
+        except Exception:
+            # The caller then calls the partitioner for each record, which finds the failing key.
             return None
         return None if None in payloads else partitions_for(payloads, count)  # type: ignore[arg-type]
 
 
 def default_partitioner(serde: Serde[Any] | None) -> Partitioner | None:
-    """Return the default partitioner for keys with this serde; None for Kafka's default."""
+    """Return the default partitioner for keys with this serde.
+
+    Returns None for Kafka's default.
+    """
     if isinstance(serde, WindowedSerde | _DefaultWindowedSerde):
         return WindowedKeyPartitioner()
     return None

@@ -108,7 +108,7 @@ class Identified:
         self.records = f"{self.application_id}-records"
         self.repartition_topic = f"{self.application_id}-groups-repartition"
         self.stores = tuple(stores)
-        #: The number of written ids: 0, 1, 2, ...
+        #: The number of written ids, which are 0, 1, 2, ...
         self.written = 0
         #: The number of duplicates that the crashes so far permit.
         self.may_repeat = 0

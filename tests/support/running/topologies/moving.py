@@ -181,7 +181,7 @@ class Moving:
         self._places.create({self.topic(name): partitions for name in names})
         # In the past, but within the broker's retention.
         self._start_ms = int(time.time()) * 1_000 - 5 * 3_600_000
-        #: The number of written ids: 0, 1, 2, ...
+        #: The number of written ids, which are 0, 1, 2, ...
         self.written = 0
         self._places.write(
             keyed(self.topic(table), partitions, key, key, self._start_ms - BLOCK_PAUSE_MS)

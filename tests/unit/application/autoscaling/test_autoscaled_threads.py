@@ -1,4 +1,4 @@
-"""Executing scaling decisions: they are carried out, logged, and given up if Spark has no slots."""
+"""Scaling decisions are carried out and logged, and withdrawn if Spark has no slots."""
 
 from __future__ import annotations
 
@@ -139,7 +139,8 @@ def test_threads_are_added_and_removed_and_each_decision_is_logged(
     lines = [each.message for each in caplog.records if "1 to 4" in each.message]
     assert lines == [
         "app (threads: 1, limits: 1 to 4): added 1 thread: 5,000 records are waiting in "
-        "sub-topology 0, 50.0 s of work at 100/s; 100/s arrive, more than 30 s; 10 slots are free",
+        "sub-topology 0, 50.0 s of work at 100/s; 100/s arrive; the target is 30 s; 10 slots are "
+        "free",
         "app (threads: 2, limits: 1 to 4): removed 1 thread: 0 records are waiting, none are "
         "processed; 0.0 of 2 threads are busy: 1 would have been enough for 120 s",
     ]

@@ -1,4 +1,4 @@
-"""Load samples: made from the metrics of threads."""
+"""Load samples, computed from the metrics of threads."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def thread_metrics(
     lags: dict[str, int],
     shares: dict[str, float] | None = None,
 ) -> list[Metric]:
-    """The metrics of a thread: its poll ratio; and of its tasks: processed records, lags, and
-    shares of the work."""
+    """Return the poll ratio of a thread, and the processed records, lags and shares of the work of
+    its tasks."""
     return [
         Metric("process-total", {"thread-id": "t"}, 99.0, "stream-thread-metrics"),
         Metric("poll-ratio", {"thread-id": "t"}, polls, "stream-thread-metrics"),

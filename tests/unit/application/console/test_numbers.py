@@ -1,4 +1,4 @@
-"""The numbers of the console, computed from metrics; and rates."""
+"""The numbers and rates of the console, computed from metrics."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_metrics_of_user_code_are_not_counted_regardless_of_their_names() -> Non
 
 
 def test_metrics_of_user_code_do_not_create_dataframe_functions() -> None:
-    """Their group may have the name of DataFrame functions' metrics, but they lack most of these
-    metrics."""
+    """The group of a user's metrics may have the same name, but it lacks most metrics of a
+    DataFrame function."""
     labels = {"thread-id": "t1", "task-id": "0_0", "dataframe-id": "score"}
     assert summarize([Metric("rows-total", labels, 5.0, DATAFRAME_GROUP)]).dataframes == {}
 
@@ -54,7 +54,8 @@ def test_standbys_do_not_create_entries() -> None:
 
 
 def test_a_rate_covers_the_last_seconds() -> None:
-    """None at the first sample, after a long pause, and after a counter has restarted."""
+    """There is no rate at the first sample, after a long pause, or after a counter has
+    restarted."""
     meter = RateMeter()
     assert meter.rate("edge", 100, 0) is None
     assert meter.rate("edge", 300, 1_000) == 200

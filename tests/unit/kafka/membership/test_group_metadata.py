@@ -25,7 +25,7 @@ def test_the_format_equals_that_of_librdkafka(instance_id: str | None) -> None:
 
 
 def test_generation_and_member() -> None:
-    """The generation is an int32 in native byte order after the magic."""
+    """The generation is an int32 in native byte order after the magic bytes."""
     written = GroupMetadata(258, "g", "m").encoded()
     assert written.startswith(b"CGMDv2:")
     assert int.from_bytes(written[7:11], __import__("sys").byteorder) == 258

@@ -1,4 +1,4 @@
-"""Events from a member to its stream thread: order, acknowledgements, bounds."""
+"""Events from a member to its stream thread: order, acknowledgments, bounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def drain(queue: MemberEventQueue) -> list[object]:
 
 def test_events_are_ordered_and_newer_assignments_replace_pending_ones() -> None:
     """A slow thread gets one `Assigned` for a series of rebalances, but no event that needs an
-    acknowledgement is skipped or overtaken."""
+    acknowledgment is skipped or overtaken."""
     queue = MemberEventQueue(lambda: None)
     revoked, lost = Revoked(ONE), Lost(ONE)
     for event in (assigned(1), assigned(2), revoked, assigned(3), assigned(4), lost, assigned(5)):

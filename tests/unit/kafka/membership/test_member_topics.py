@@ -72,7 +72,7 @@ def test_new_partitions_and_topics_cause_a_rebalance() -> None:
     )
     assert monitor.compare({"in": 4, "missing": 1}) == [
         "topic in has 4 partitions instead of 2",
-        "topic missing appeared with 1 partitions",
+        "topic missing appeared (partitions: 1)",
     ]
 
 

@@ -218,12 +218,12 @@ def test_call_that_ignores_its_cancellation_has_no_effect(calls: Calls) -> None:
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_calls_that_are_added_while_the_last_one_ends_are_run(calls: Calls, limit: int) -> None:
-    """A call that ends must not count for later calls."""
+    """A call that is ending must not count towards the limit for later calls."""
     more = [calls([f"{unit}2"]) for unit in "abc"[:limit]]
 
     async def work(value: str) -> str:
         if value.endswith("1"):
-            # Queued before the callbacks at the end of this call.
+            # The new call is queued before the callbacks at the end of this one run.
             runner.start(more.pop())
         return value
 

@@ -46,7 +46,8 @@ def _run(function: Any) -> None:
 
 @pytest.mark.usefixtures("sensitive_watchdog")
 def test_a_blocking_call_is_logged_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
-    """With file, line and function of the coroutine, and the stack down to the blocking call."""
+    """The warning contains file, line and function of the coroutine, and the stack down to the
+    blocking call."""
 
     def fetched(value: str) -> str:
         wait_for(lambda: _messages(caplog))

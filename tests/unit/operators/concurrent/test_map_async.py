@@ -82,7 +82,7 @@ def test_records_without_a_key_do_not_wait(tmp_path: Path) -> None:
 
 
 def test_unhashable_keys_keep_their_order(tmp_path: Path) -> None:
-    """Keys with the same representation are equal."""
+    """Keys with the same representation count as equal."""
 
     def declare(s: Any) -> None:
         s.select_key(lambda k, v: [k]).map_async(answer).to("out", key=JSON, value=JSON)
@@ -449,8 +449,8 @@ def test_time_behind_map_async_continues_after_a_restart(tmp_path: Path, guarant
 
 
 def test_partition_time_is_committed_with_its_records(tmp_path: Path) -> None:
-    """A record that was in flight gets its time again from the records before it. Detects times of
-    records behind it."""
+    """After a restart, a record that was in flight gets the partition time of the records before
+    it. Detects a committed time of later records."""
     builder = StreamsBuilder()
     stream = builder.stream(
         "in", key=STRING, value=JSON, timestamp_extractor=UsePartitionTimeOnInvalidTimestamp()
@@ -478,7 +478,7 @@ def counted(stream: Any) -> None:
 
 def test_drained_task_takes_no_records_before_the_commit(tmp_path: Path) -> None:
     """Other tasks of the thread drain for the commit as well. Detects a commit that is only made
-    without further input because one of them always has calls in flight."""
+    once input ends, because one of the tasks always has calls in flight."""
     bench = make_bench(tmp_path, counted, statestore_cache_max_bytes=0)
     for number in range(6):
         bench.feed(b"k", b"%d" % number)

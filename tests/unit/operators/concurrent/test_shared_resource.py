@@ -239,7 +239,7 @@ def test_asynchronous_resource_requires_an_asynchronous_function() -> None:
     ],
 )
 def test_invalid_arguments_are_rejected(using: Any, mapper: Any, reason: str) -> None:
-    """At their declaration, with file and line."""
+    """When the operation is declared, with file and line."""
     stream: Any = StreamsBuilder().stream("in", **_TEXT)
     with pytest.raises(TypeError, match=rf"{reason}.*test_shared_resource.py:"):
         stream.map_async(mapper, using=using)

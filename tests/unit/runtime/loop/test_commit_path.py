@@ -125,7 +125,7 @@ def test_rejected_commit_is_repeated_later(bench: Bench) -> None:
 
 
 def test_task_without_changes_is_not_committed(bench: Bench) -> None:
-    """Detects repeated commits of the same offsets, which load the cluster for nothing."""
+    """Detects repeated commits of the same offsets, which load the cluster needlessly."""
     one, _ = bench.tasks
     assert bench.commit() == {}
     bench.feed(one, "in", "a")
@@ -226,7 +226,7 @@ def test_stores_on_disk_contain_only_acknowledged_commits(bench: Bench) -> None:
         bench.feed(one, "in", "x")
         one.prepare_commit()
         bench.answer()
-    # Each time something was logged that is not committed yet.
+    # Each time, a change was logged that is not committed yet.
     assert bench.on_disk(0) == [("axb", 2)] * 2
 
 

@@ -71,7 +71,7 @@ class Cluster:
         )
 
     def _flush(self, timeout_ms: int) -> None:
-        """Records are still being sent between the calls."""
+        """Advance the clock as a flush does; records are still being sent between the calls."""
         self.flushes.append(timeout_ms)
         assert len(self.flushes) < MAX_ATTEMPTS
         left_ms = self._acknowledged_ms - self.clock.now_ms()

@@ -190,7 +190,7 @@ def test_earlier_punctuation_that_is_scheduled_later_runs_on_time(three: Thread)
 
 
 def test_stream_time_punctuation_scheduled_by_wall_clock_needs_no_batch(three: Thread) -> None:
-    """Like Kafka Streams: its time has already come, and no record follows."""
+    """As in Kafka Streams: its time has already come, and no record follows."""
     three.add(1)
     three.process()
 

@@ -91,7 +91,7 @@ def test_idle_thread_sends_lingering_records() -> None:
     bench.producer.unflushed_records = 3
     assert bench.polled() == [(100, 0)]
     bench.producer.send_lingering.assert_called_once_with()
-    # Nothing lingers any more: the next poll may wait as long as usual.
+    # Nothing lingers anymore: the next poll may wait as long as usual.
     assert bench.polled() == [(100, 100)]
 
 

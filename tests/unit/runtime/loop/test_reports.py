@@ -65,7 +65,7 @@ def one(tmp_path: Path) -> Iterator[Thread]:
 
 @pytest.fixture
 def other(tmp_path: Path, one: Thread) -> Iterator[Thread]:
-    """A thread of the same client: the tasks of both threads have the same directories."""
+    """A thread of the same client process: both threads use the same task directories."""
     thread = Thread(tmp_path, one.bench)
     yield thread
     thread.bench.tasks.close_all(clean=False)

@@ -48,7 +48,7 @@ def backlog(*, restores: bool) -> Parts:
 
 
 def test_paused_thread_commits_its_work() -> None:
-    """It polls and processes no records."""
+    """It neither polls nor processes records."""
     parts = Parts(None, None, commands=(Pause(),))
     calls = of(parts.run(), "commits.commit", "consumer.poll_columns", "tasks.advance")
     # In two rounds, in the round with the command to close, and at the end.

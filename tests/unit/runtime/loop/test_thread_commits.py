@@ -127,8 +127,8 @@ def test_failed_thread_does_not_commit() -> None:
 
 
 def test_last_commit_waits_for_the_end_of_a_rebalance() -> None:
-    """When an application closes, other members leave at the same time. The wait is limited to
-    seconds."""
+    """When an application closes, other members leave at the same time. The wait is limited to a
+    few seconds."""
     parts = Parts()
     rejected = [RebalanceInProgressError("soon")] * 3
     parts.all.commits.commit.side_effect = [{}, *rejected, {}]

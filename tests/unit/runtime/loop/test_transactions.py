@@ -133,7 +133,7 @@ class Cluster:
 
 
 def test_stores_are_written_after_everything_else() -> None:
-    """Offsets are sent after the last acknowledgement, and the commit after the offsets."""
+    """Offsets are sent after the last acknowledgment, and the commit after the offsets."""
     cluster = Cluster()
     cluster.commit(cluster.task())
     assert cluster.calls == ["caches", "flush", "offsets", "commit", "acked", "stores"]

@@ -211,7 +211,8 @@ class PutIntoStore(Processor[str, str, None, None]):
 def test_a_commit_flushes_the_caches_of_processors_and_a_standby_has_none(
     factory: TaskFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the standby has read changelog records, they must be visible in the active task."""
+    """Changelog records that a standby has read must be visible once its task is active: a cache
+    could hide them."""
     factory.cache_bytes = 1 << 20
     builder = StreamsBuilder()
     store = Stores.key_value_builder(Stores.in_memory_key_value("s"), STRING, STRING)

@@ -1,4 +1,4 @@
-"""Failures of storages and changelogs below user code, however user code handles them."""
+"""Failures of storage and changelogs below user code, however user code handles them."""
 
 from __future__ import annotations
 

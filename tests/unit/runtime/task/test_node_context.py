@@ -122,7 +122,7 @@ def test_no_handler_is_called_for_failures_of_the_engine(
 
 @pytest.mark.parametrize("kind", [AccessDeniedError, BrokerUnavailableError, ProductionError])
 def test_errors_that_user_code_raises_itself_are_its_failures(kind: type[StreamsError]) -> None:
-    """It can have clients of its own, for example a TaskProducer."""
+    """User code can use its own Kafka clients, for example a TaskProducer."""
     drops = DroppedRecords(TASK)
     context(lambda *_: CONTINUE, drops).failed(batch(), 0, kind("of another cluster"))
     assert drops.total == 1
@@ -187,7 +187,7 @@ def test_unreadable_records_are_skipped_or_raise(handler: Any, continues: bool) 
     ],
 )
 def test_unwritable_records_are_dropped_or_raise(handler: Any, continues: bool) -> None:
-    """Directly behind a source no handler is called, like in Kafka Streams."""
+    """Directly behind a source no handler is called, as in Kafka Streams."""
     drops = DroppedRecords(TASK)
     assert (
         SinkErrors(handler, drops, "sink", TASK).unwritable(batch(), 0, ValueError()) is continues

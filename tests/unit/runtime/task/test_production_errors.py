@@ -101,7 +101,7 @@ def test_production_handler_is_called_first(behind_source: bool) -> None:
 
 @pytest.mark.parametrize("answer", [FAIL, RETRY, None, KeyError("a defect")])
 def test_processing_handler_is_called_after_a_fail(answer: Any) -> None:
-    """For the same record, as for any failure of a processor, like in Kafka Streams."""
+    """For the same record, as for any failure of a processor, as in Kafka Streams."""
     handler, processing_handler = FakeHandler(answer), FakeHandler(CONTINUE)
     found = run(
         ["1", "x", "2"],

@@ -99,7 +99,7 @@ def test_old_records_are_logged_once(
     TaskRunner(tmp_path, windows(kind=kind)).run(800 * DAY_MS, 700 * DAY_MS, 600 * DAY_MS)
     (warning,) = warnings()
     assert warning.startswith("task 0_0: store 's' receives records of 2022-07-27, but its")
-    assert "for 1 day, 1:00:00 by their timestamps (retention.ms=90000000)" in warning
+    assert "for 1 day, 1:00:00 after their timestamps (retention.ms=90000000)" in warning
     assert "windowstore_changelog_additional_retention_ms" in warning
 
 

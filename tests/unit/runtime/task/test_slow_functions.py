@@ -373,7 +373,7 @@ def test_flushes_of_caches_are_bounded_as_well(tmp_path: Path, build: Build, tim
 
 
 def test_single_record_is_never_interrupted(tmp_path: Path) -> None:
-    """Its first function exceeds the time of a batch; the functions behind it are called."""
+    """Its first function exceeds the time of a batch; the functions behind it are still called."""
     task = bench(
         lambda builder, spend: _out(_stream(builder).map_values(spend).map_values(spend)),
         tmp_path,

@@ -120,8 +120,8 @@ def test_a_batch_ends_with_the_record_that_reaches_a_punctuation(make_bench: Any
 
 
 def test_batch_from_several_partitions_ends_at_a_punctuation(make_bench: Any) -> None:
-    """Records are taken by timestamp across partitions; the one that makes it due ends the
-    batch."""
+    """Records are taken by timestamp across partitions; the record that makes the punctuation due
+    ends the batch."""
     bench = make_bench(TimeReporter, "a", "b")
     bench.start()
     bench.add("a", 1, 5, 14)
@@ -200,4 +200,4 @@ def test_schedules_end_when_the_task_is_suspended(make_bench: Any) -> None:
     bench.start()
     bench.clock.advance(10)
     assert bench.task.punctuate_wall_clock_time()
-    assert bench.written() == ["p1015"], "once, and not by the schedule from before"
+    assert bench.written() == ["p1015"], "once, and not by the previous schedule"

@@ -95,7 +95,7 @@ def test_source_topic_that_stays_missing_is_an_error_soon() -> None:
 
 
 def test_missing_topic_is_requested_again_and_a_new_topic_is_not() -> None:
-    """A changelog that seems to be missing would count as empty, and tasks would move to clients
+    """A changelog that seems to be missing would count as empty, and tasks would move to processes
     without state. A changelog that is not created yet requires no wait."""
     leader = Leader(needed=())
     leader.admin.missing_answers = 1

@@ -64,7 +64,7 @@ def test_changelog_of_aborted_transactions_contains_no_state(
 def test_task_with_empty_input_is_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may commit nothing but have state of its punctuators."""
+    """It may commit nothing but have state from its punctuators."""
     bench = TaskBench(tmp_path)
     for _ in range(2):
         run(bench)

@@ -203,7 +203,7 @@ def test_standbys_are_closed_when_they_are_not_assigned(
     bench.assign(standby=[1])
     assert bench.tasks.standby == {TaskId(0, 1)}
     assert bench.restore_steps() == ["standby start", "standby start", "standby migrated"]
-    # The records that it has read are still there when it comes back.
+    # The records that the closed standby had read are not read again.
     bench.assign(standby=[0, 1])
     bench.advance()
     assert bench.reached() == 2

@@ -62,7 +62,7 @@ def test_calls_of_a_punctuation_continue_without_records(
 
 
 def test_wall_clock_punctuations_continue_after_a_delayed_commit(bench: TaskBench) -> None:
-    """There are none while the commit waits, or it would wait forever."""
+    """There are no punctuations while the commit waits; otherwise the commit would wait forever."""
     task = bench.task()
     bench.clock.advance(1_000)
     bench.tasks.punctuate()

@@ -152,7 +152,8 @@ def test_state_that_cannot_be_read_is_rebuilt(bench: TaskBench, tmp_path: Path) 
 def test_torn_manifest_is_detected_or_is_an_earlier_state(
     bench: TaskBench, tmp_path: Path, torn: int
 ) -> None:
-    """Some of them list fewer files, but never the file with an offset without that of its data."""
+    """A torn manifest may list fewer files, but never the file with an offset without the file with
+    its data."""
     truncate(file("MANIFEST-*")(tmp_path), torn)
     bench.assign([0])
     try:

@@ -199,8 +199,8 @@ def test_variables_of_modules_have_the_drivers_values(user_files: Path, is_local
     """Goal: a setting changed by the driver is visible to a function regardless of how it accesses
     the setting.
 
-    Method: each function in a pickle of its own, in a worker that can, or cannot, load the module's
-    file again, in which the setting is 1.
+    Method: each function is in a separate pickle. The worker either can or cannot load the module's
+    file, in which the setting is still 1.
     """
     settings: Any = import_module(user_files, "settings", "FACTOR = 1\n")
     helpers: Any = import_module(user_files, "helpers", _HELPERS)
@@ -214,8 +214,8 @@ def test_variables_of_modules_have_the_drivers_values(user_files: Path, is_local
 
 
 def test_a_singleton_stays_one_object_in_several_pickles(user_files: Path) -> None:
-    """Goal: `value is MISSING` holds although topology and settings are shipped separately, and
-    in results."""
+    """Goal: `value is MISSING` holds although topology and settings are shipped separately; it also
+    holds in results."""
     helpers: Any = import_module(user_files, "settings", "FACTOR = 1\n")
     helpers = import_module(user_files, "helpers", _HELPERS)
     first, second = (shipping.ship(each, "f") for each in (helpers.MISSING, [helpers.MISSING]))

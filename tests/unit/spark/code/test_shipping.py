@@ -157,7 +157,7 @@ class Supplier:
 
 
 class Slotted:
-    """Its lock comes after its slots, which cannot be pickled either but need not be."""
+    """Its lock comes after its slots, which cannot be pickled either but do not have to be."""
 
     __slots__ = ("name",)
 

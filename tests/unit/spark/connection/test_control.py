@@ -359,8 +359,8 @@ def test_a_broken_connection_loses_and_duplicates_nothing(
 def test_a_message_is_processed_before_the_next_connection(
     server: ControlServer, recorder: Recorder, connect: Connect
 ) -> None:
-    """Detects a duplicate report: the driver was still processing it when the connection broke,
-    and claimed on the next connection that it had not received it."""
+    """Detects a duplicate report: the driver was still processing the report when the connection
+    broke, and stated on the next connection that it had not received the report."""
     channel = connect()
     with recorder.held():
         channel.report(SampleReport("number", 1))
@@ -411,7 +411,7 @@ def test_a_loop_that_processes_io_receives_and_sends_alone(
 def test_a_connection_continues_on_its_own_threads_without_the_loop(
     server: ControlServer, recorder: Recorder, connect: Connect
 ) -> None:
-    """Goal: messages of and to a thread that no longer processes I/O are neither kept nor
+    """Goal: messages from and to a thread that no longer processes I/O are neither kept nor
     delayed."""
     channel = connect()
     server.send("t", SampleCommand("first"))
@@ -618,7 +618,7 @@ def test_reporting_does_not_block_without_a_receiver(
     for number in range(15):
         channel.report(SampleReport("state", number))
         channel.report(Latest(data=number), latest_only=True)
-    # The wait for room takes a tenth of a second at most, and some of these messages wait.
+    # The wait for room takes at most a tenth of a second, and some of these messages wait.
     assert time.monotonic() - began < 5
     network.up()
     wait_for(lambda: SampleReport("state", 14) in recorder.reports)
@@ -663,7 +663,7 @@ def test_acknowledged_messages_are_not_sent_again_after_a_reconnect() -> None:
 
 def test_an_acknowledgement_waits_for_a_message_but_not_for_long() -> None:
     """Goal: a message is not kept for long if there is nothing to send in return, and a message
-    that is sent immediately carries the acknowledgement."""
+    that is sent immediately carries the acknowledgment."""
     reliable_channel = ReliableChannel(drop_oldest=False)
     for number in range(1, 10):
         reliable_channel.mark_received(number)
@@ -675,7 +675,7 @@ def test_an_acknowledgement_waits_for_a_message_but_not_for_long() -> None:
     reliable_channel.post(b"reply")
     reliable_channel.wait(30, lambda: False)
     assert reliable_channel.take() == [(1, b"reply")]
-    # No acknowledgement is pending any more.
+    # No acknowledgment is pending anymore.
     began = time.monotonic()
     reliable_channel.wait(0.2, lambda: False)
     assert time.monotonic() - began >= 0.2
@@ -747,7 +747,7 @@ def test_a_reply_that_cannot_be_sent_is_an_error(server: ControlServer, connect:
 
 
 def test_a_signal_looks_like_a_close_command(connect: Connect) -> None:
-    """Goal: a SIGTERM of the machine is handled like the driver's close command."""
+    """Goal: a SIGTERM from the machine is handled like the driver's close command."""
     channel = connect()
     channel.stop_by_signal("SIGHUP", 5_000)
     assert channel.commands() == [ReceivedCommand(Close(commit_timeout_ms=5_000))]
@@ -758,7 +758,7 @@ def test_a_signal_looks_like_a_close_command(connect: Connect) -> None:
 def test_a_thread_receives_its_code_once(
     server: ControlServer, connect: Callable[..., ControlChannel], size: int
 ) -> None:
-    """Goal: regardless of its size, and not again on a new connection."""
+    """Regardless of the size of the code, and not again on a new connection."""
     code = b"x" * size
     server.expect_thread("t", 1, code)
     channel = connect()

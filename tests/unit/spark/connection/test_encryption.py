@@ -50,7 +50,7 @@ class Recorder:
         self.reports: list[Report] = []
 
     def on_registered(self, hello: Hello) -> None:
-        """Ignored."""
+        """Ignore the registration."""
 
     def on_report(self, hello: Hello, report: Report) -> None:
         self.reports.append(report)

@@ -1,4 +1,4 @@
-"""Goal: the death of a worker is detected although a forked child survives."""
+"""Goal: the end of a worker is detected although a forked child survives."""
 
 from __future__ import annotations
 

@@ -31,10 +31,10 @@ from millstream.state.caches.cache_entries import (
     PureCachedEntry,
     PureEvictionOrder,
     pure_columns_of,
-    pure_in_order,
+    pure_mark_flushed,
     pure_new_entries,
     pure_remove_entries,
-    pure_settle_entries,
+    pure_sorted_by_change,
 )
 from millstream.state.windows.key_index import PureKeyIndex
 from millstream.state.windows.window_keys import (
@@ -132,10 +132,10 @@ def test_columns_order_and_settling_are_the_same(
     ours = [changed(native.CachedEntry, *each) for each in changes]
     assert native.columns_of(ours) == pure_columns_of(pure)
     # Entries with equal sequence numbers, which a cache does not have, may come in any order.
-    sorted_seqs = [entry.dirty_seq for entry in native.in_order(ours)]
-    assert sorted_seqs == [entry.dirty_seq for entry in pure_in_order(pure)]
+    sorted_seqs = [entry.dirty_seq for entry in native.sorted_by_change(ours)]
+    assert sorted_seqs == [entry.dirty_seq for entry in pure_sorted_by_change(pure)]
     stored = [b"v" * index for index in range(len(changes))]
-    assert native.settle_entries(ours, stored, 9) == pure_settle_entries(pure, stored, 9)
+    assert native.mark_flushed(ours, stored, 9) == pure_mark_flushed(pure, stored, 9)
     assert list(map(seen, ours)) == list(map(seen, pure))
 
 
@@ -150,10 +150,10 @@ def test_non_entries_are_rejected(native: ModuleType) -> None:
         (TypeError, lambda: setattr(entry, "size", "text")),
         (TypeError, lambda: native.columns_of([PureCachedEntry(b"a", None, 1, 1)])),
         (TypeError, lambda: native.columns_of((entry,))),
-        (TypeError, lambda: native.in_order([None])),
+        (TypeError, lambda: native.sorted_by_change([None])),
         (TypeError, lambda: native.new_entries(["text"], 1, 1)),
-        (TypeError, lambda: native.settle_entries([entry], ["text"], 1)),
-        (ValueError, lambda: native.settle_entries([entry], [], 1)),
+        (TypeError, lambda: native.mark_flushed([entry], ["text"], 1)),
+        (ValueError, lambda: native.mark_flushed([entry], [], 1)),
         (TypeError, lambda: table.__setitem__("text", entry)),
         (TypeError, lambda: table.__setitem__(b"a", None)),
         (ValueError, lambda: table.__setitem__(b"b", entry)),
@@ -289,7 +289,7 @@ def test_entries_are_evicted_in_the_same_order(
             assert some[0] == some[1]
         for order in orders:
             if number == 0:
-                order.forget_gone()
+                order.drop_removed()
         assert len(orders[0]) == len(orders[1])
     orders[1].clear()
     assert len(orders[1]) == 0
@@ -319,12 +319,12 @@ def test_windows_of_a_key_are_found_alike(
         elif step == "note" and one not in stored:
             stored.add(one)
             for index in indexes:
-                index.note(one)
+                index.add(one)
         elif step == "unnote" and one in stored:
             stored.remove(one)
             for index in indexes:
-                index.unnote(one)
-        assert indexes[0].is_asleep is indexes[1].is_asleep
+                index.remove(one)
+        assert indexes[0].needs_fill is indexes[1].needs_fill
     for index in indexes:
         # Times beyond the first and last windows return all windows.
         by_key = {key: index.of_key(key, -(2**70), 2**63) for key in map(layout.key_of, stored)}
@@ -343,7 +343,7 @@ def test_an_index_can_change_while_it_is_filled(native: ModuleType, kind: str) -
         found = list(stored)
         if len(stored) < 3:
             stored.append(window_key(b"k", 1 + len(stored)))
-            index.note(stored[-1])
+            index.add(stored[-1])
         return found
 
     index = make(WINDOWS, adding)
@@ -359,7 +359,7 @@ def test_an_index_can_change_while_it_is_filled(native: ModuleType, kind: str) -
     index = make(WINDOWS, reading)
     with pytest.raises(RuntimeError, match="while it is being filled"):
         index.of_key(b"k", 0, 99)
-    assert index.is_asleep
+    assert index.needs_fill
     reads = False
     assert index.of_key(b"k", 0, 99) == stored
 
@@ -381,7 +381,7 @@ def test_times_before_and_after_all_windows(native: ModuleType, kind: str) -> No
         assert index.of_key(b"k", -5, 0) == stored[:1]
         assert index.of_key(b"k", -(2**70), 2**70) == stored
         with pytest.raises(KeyError):
-            index.unnote(key_at(b"k", 15))
+            index.remove(key_at(b"k", 15))
         assert index.of_key(b"k", 0, 2**70) == stored
 
 
@@ -397,17 +397,17 @@ def test_an_index_is_discarded_and_garbage_collected(native: ModuleType) -> None
     index, gone = owner.index, weakref.ref(owner)
     assert len(index.of_key(b"k", 5, 19_994)) == 19_990
     for number in range(20_000):
-        index.note(window_key(b"j", number))
-    assert not index.is_asleep
-    index.note(b"j" * 20)
-    assert index.is_asleep
-    index.unnote(b"unknown")
+        index.add(window_key(b"j", number))
+    assert not index.needs_fill
+    index.add(b"j" * 20)
+    assert index.needs_fill
+    index.remove(b"unknown")
     assert index.of_key(b"j", 0, 100) == []
     with pytest.raises(KeyError):
-        index.unnote(window_key(b"k", 20_000))
+        index.remove(window_key(b"k", 20_000))
     for wrong in (b"short", "text"):
         with pytest.raises(TypeError):
-            index.note(wrong)
+            index.add(wrong)
     with pytest.raises(TypeError):
         index.of_key("text", 0, 1)
     del owner, index
@@ -543,7 +543,7 @@ def test_the_loops_do_not_leak_references(native: ModuleType) -> None:
         )
         native.fold_entries(cache, updates, object, aggregator, None, lambda index, error: None)
         order.add_many(cache.entries.values())
-        (entry,) = native.in_order(cache.dirty)
+        (entry,) = native.sorted_by_change(cache.dirty)
         assert native.columns_of(cache.dirty) == (
             [key],
             [value],
@@ -552,7 +552,7 @@ def test_the_loops_do_not_leak_references(native: ModuleType) -> None:
             [7],
             [headers],
         )
-        native.settle_entries(cache.dirty, [key], 1)
+        native.mark_flushed(cache.dirty, [key], 1)
         assert order.pop_unchanged(1) == [entry]
         cache.entries.pop(key)
         with pytest.raises(TypeError):

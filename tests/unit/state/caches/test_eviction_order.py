@@ -36,7 +36,7 @@ def test_exact_lru_against_an_ordered_dict() -> None:
                 expected[key].used_seq = seq
             else:
                 expected[key].dirty_seq = seq
-    order.forget_gone()
+    order.drop_removed()
     assert len(order) == len(expected)
     while expected:
         assert order.pop() is expected.popitem(last=False)[1]

@@ -107,7 +107,7 @@ def test_only_a_commit_writes_to_the_disk(
     stores.on_commit_started()
     with pytest.raises(StreamsError) as caught:
         stores.commit({})
-    assert_message(caught.value, advice="Free space there")
+    assert_message(caught.value, advice="Free space on this disk")
     storages.failures.clear()
     stores.close(clean=False)
 
@@ -134,7 +134,7 @@ def test_restoring_to_a_full_disk_can_be_continued(make: Open, storages: Failing
     storages.failures["write"] = NO_SPACE
     with pytest.raises(StreamsError) as caught:
         restorer.restore_batch([b"b"], [value], [0], [1])
-    assert_message(caught.value, advice="Free space there")
+    assert_message(caught.value, advice="Free space on this disk")
     assert restorer.start_offset() == 1
     storages.failures.clear()
     restorer.restore_batch([b"b"], [value], [0], [1])
@@ -293,4 +293,4 @@ def test_the_error_of_rocksdb_on_a_full_disk_is_recognized(tmp_path: Path) -> No
         check=False,
     )
     assert done.stdout.startswith("StreamsError Cannot write store s of task 0_1 in "), done
-    assert "Free space there" in done.stdout
+    assert "Free space on this disk" in done.stdout

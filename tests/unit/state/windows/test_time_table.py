@@ -49,22 +49,22 @@ def test_an_unused_key_index_is_discarded() -> None:
 
     def put(number: int) -> None:
         stored.append(window_key(b"k%d" % (number % 100), number))
-        index.note(stored[-1])
+        index.add(stored[-1])
 
     for number in range(1_000):
         put(number)
-    assert index.is_asleep
+    assert index.needs_fill
     assert len(index.of_key(b"k7", 0, 10**9)) == 10
     for number in range(1_000, 5_000):
         put(number)
-    assert not index.is_asleep
+    assert not index.needs_fill
     assert len(index.of_key(b"k7", 0, 10**9)) == 50
     for number in range(5_000, 16_000):
         put(number)
-    assert index.is_asleep
-    index.unnote(stored.pop(7))
+    assert index.needs_fill
+    index.remove(stored.pop(7))
     left = [window_key(b"k7", number) for number in range(107, 16_000, 100)]
     assert index.of_key(b"k7", 0, 10**9) == left
     for number in range(16_000, 31_000):
         put(number)
-    assert not index.is_asleep
+    assert not index.needs_fill

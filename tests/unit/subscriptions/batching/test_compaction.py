@@ -61,7 +61,7 @@ def test_each_key_has_its_linger() -> None:
 
 
 def test_items_without_a_key_belong_to_one_key() -> None:
-    """Like in Decaton."""
+    """As in Decaton."""
     window = window_of(Choice.RIGHT)
     assert window.add(None, "one", 0) is None
     assert window.add(None, "other", 0) == "one"

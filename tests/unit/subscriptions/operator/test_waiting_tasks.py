@@ -39,7 +39,7 @@ CONCURRENCIES = pytest.mark.parametrize("concurrency", [1, 3])
 
 
 class Partition:
-    """A partition of a subscription with held calls, and the tasks that it has processed.
+    """A partition of a subscription whose calls the test ends, and the tasks that it has processed.
 
     Args:
         folder: the state directory.
@@ -135,7 +135,7 @@ def test_tasks_of_a_key_wait_behind_a_scheduled_task(make: Make, concurrency: in
     sub.clock.advance(1)
     assert sub.run() == ["a1", "a2", "a3"]
     sub.feed("a4")
-    assert sub.run() == ["a4"], "nothing waits any more"
+    assert sub.run() == ["a4"], "nothing waits anymore"
     sub.bench.commit()
     assert sub.bench.offset == 6
 
@@ -472,7 +472,7 @@ class ExclusiveProcessor(TaskProcessor):
 
 
 def test_unit_has_its_own_processor_for_records_without_a_key() -> None:
-    """There are no concurrent calls of it."""
+    """It is never called concurrently."""
     ExclusiveProcessor.instances, ExclusiveProcessor.running_counts = 0, []
     with SubscribedTask(Scoped(ExclusiveProcessor, Scope.UNIT), concurrency=4) as sub:
         sub.feed_keyless(*(str(n) for n in range(40)))

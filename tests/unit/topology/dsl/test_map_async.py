@@ -28,14 +28,14 @@ async def generates(value: str) -> Any:
 
 
 class Client:
-    """Its instances are functions."""
+    """Its instances are callable."""
 
     async def __call__(self, value: str) -> str:
         return value
 
 
 class Generating:
-    """Its instances are functions with results that cannot be awaited."""
+    """Its instances are callable, and return results that cannot be awaited."""
 
     async def __call__(self, value: str) -> Any:
         yield value
@@ -54,7 +54,7 @@ class Generating:
         (waits, {"concurrency": 0}, ConfigError, "concurrency from 1 to 100000, but got 0"),
         (waits, {"concurrency": True}, ConfigError, "concurrency from 1 to 100000, but got True"),
         (waits, {"concurrency": 100_001}, ConfigError, "concurrency from 1 to 100000"),
-        (plain, {"concurrency": 2_001}, ConfigError, "2001 are too many: use at most 2000"),
+        (plain, {"concurrency": 2_001}, ConfigError, "2001 threads are too many. .* at most 2000"),
         (waits, {"ordering": "keys"}, ConfigError, "'key', 'none', 'partition', but got 'keys'"),
         (waits, {"timeout": timedelta(0)}, ConfigError, "timeout.* at least 1 ms"),
         (waits, {"timeout": 5}, ConfigError, "takes a timedelta for timeout, but got 5"),

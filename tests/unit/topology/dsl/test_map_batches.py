@@ -41,7 +41,7 @@ async def generates(batch: Any) -> Any:
 
 
 class Model:
-    """Its instances are functions."""
+    """Its instances are callable."""
 
     def __call__(self, batch: Any) -> Any:
         return batch

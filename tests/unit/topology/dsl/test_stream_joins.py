@@ -144,7 +144,7 @@ def test_changelogs_of_a_join() -> None:
 
 
 def test_stores_use_the_serdes_of_the_streams() -> None:
-    """They need not be repeated; a key serde is sufficient on one side."""
+    """The serdes do not need to be repeated; a key serde is sufficient on one side."""
     builder = StreamsBuilder()
     left = builder.stream("left", value=STRING)
     left.join(builder.stream("right", key=STRING, value=LONG), together, NEAR).to("out")

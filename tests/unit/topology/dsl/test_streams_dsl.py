@@ -207,7 +207,7 @@ def test_sources_of_the_same_topics_are_merged() -> None:
     topic = "any"
 
     def options() -> dict[str, Any]:
-        # New objects each time, like in a program that creates them where it needs them.
+        # New objects each time, as in a program that creates them where it needs them.
         return {
             "key": json_of(list[int]),
             "value": Serde(encode, lambda _, data: decode(topic, data)),

@@ -51,7 +51,7 @@ def test_until_window_closes_requires_windows() -> None:
 
 
 def test_named_operation_uses_no_number() -> None:
-    """The name can be an option of both; that of `Suppressed` takes precedence."""
+    """Both `Suppressed` and `suppress()` accept a name; that of `Suppressed` takes precedence."""
     builder = StreamsBuilder()
     table = builder.stream("in", key=STRING, value=STRING).group_by_key().count()
     limit = Suppressed.until_time_limit(timedelta(seconds=1), BufferConfig.unbounded())

@@ -125,7 +125,7 @@ def test_wrong_types_are_rejected_at_their_declaration() -> None:
 @pytest.mark.parametrize("method", ["table", "global_table"])
 @pytest.mark.parametrize("serdes", [{}, {"key": LONG}, {"value": STRING}])
 def test_topic_is_read_with_the_serdes_of_the_store(method: str, serdes: dict[str, Any]) -> None:
-    """Those of `Materialized`, if the operation has none, like in Kafka Streams."""
+    """Those of `Materialized`, if the operation has none, as in Kafka Streams."""
     builder = StreamsBuilder()
     read = getattr(builder, method)
     read("prices", store=Materialized("s", key=LONG, value=STRING), **serdes)

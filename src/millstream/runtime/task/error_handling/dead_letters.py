@@ -40,7 +40,7 @@ class DeadLetters:
 
     Dead letters are sent with the outputs; under exactly-once, in the same transaction. `topic` is
     the dead-letter topic of the built-in handlers, if any. `await_deliveries` waits for the
-    delivery of dead letters before the thread fails, because a failure drops unsent records.
+    delivery of dead letters before the thread fails, because a failure discards unsent records.
     """
 
     def __init__(
@@ -61,14 +61,17 @@ class DeadLetters:
         return self._topic is not None
 
     def may_send(self, *handlers: object) -> bool:
-        """Return whether these handlers may send dead letters. None is the built-in handler."""
+        """Return whether these handlers may send dead letters.
+
+        None means the built-in handler.
+        """
         own = [each for each in handlers if each is not None and not isinstance(each, _BUILT_IN)]
         return self.has_queue or bool(own)
 
     def wrap(self, handler: Handler, *, may_send: bool = True) -> Handler:
         """Wrap a handler to complete its error context and send its dead letters.
 
-        Without `may_send`, its dead letters are dropped.
+        Without `may_send`, the dead letters are dropped.
         """
         if self._topic is None and isinstance(handler, _BUILT_IN):
             return handler

@@ -64,23 +64,26 @@ def _problem(answer: Any) -> str:
         if problem := name_problem(letter.topic):
             return f"{letter.topic!r} is not a valid dead-letter topic. {problem.rstrip('.')}"
         if not all(part is None or isinstance(part, bytes) for part in (letter.key, letter.value)):
-            return "key and value of a DeadLetter must be bytes or None"
+            return "the key and value of a DeadLetter must be bytes or None"
     return ""
 
 
 def should_continue(handler: Handler, context: ErrorContext, record: Any, error: Exception) -> bool:
-    """Return whether the handler returns CONTINUE. RETRY is not supported and counts as FAIL."""
+    """Return whether the handler returns CONTINUE.
+
+    RETRY is not supported and counts as FAIL.
+    """
     decision = decision_of(handler, context, record, error)
     if decision.dead_letters:
         # In tasks, `DeadLetters` sends the dead letters and returns only the response.
         logger.warning("dead letters of a global store are not sent (%s)", context)
     if decision.response is RETRY:
-        message = "The exception handler returned RETRY, which only applies to failures of Kafka."
+        message = "The exception handler returned RETRY, which only applies to errors from Kafka."
         logger.error("%s It counts as FAIL. (%s)", message, context)
         add_note(error, message)
     return decision.response is CONTINUE
 
 
 def handler_notes(error: Exception) -> str:
-    """Return the notes that handlers have added to an error, as a suffix for a message."""
+    """Return the notes that handlers added to an error, as a suffix for a message."""
     return "".join(f" {note}" for note in notes_of(error))

@@ -1,4 +1,4 @@
-"""Calls of the production exception handler for records that sinks could not write."""
+"""Calls the production exception handler for records that sinks could not write."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def custom_handler(config: StreamsConfig) -> ProductionHandler | None:
 
 
 class SinkProductionErrors:
-    """Handles write failures of one sink of a task, like Java's `RecordCollectorImpl`.
+    """Handles write failures of a task's sink, like Java's `RecordCollectorImpl`.
 
     Args:
         handler: the user's handler; None for the built-in one.
@@ -98,7 +98,7 @@ class SinkProductionErrors:
         *,
         transaction_lost: bool,
     ) -> StreamsError | None:
-        """Return the error to raise for a rejected record; None to continue without the record."""
+        """Return the error to raise for a rejected record; None to continue without it."""
         handler = self._handler_without_letters if transaction_lost else self._handler
         answer = decision_of(handler, context, record, error).response
         if answer is RETRY and error.retriable:
@@ -146,7 +146,7 @@ class SinkProductionErrors:
 
 @dataclass(frozen=True, slots=True)
 class _SinkRejectionHandler:
-    """Handles rejected records of one batch; keeps it until all records are delivered."""
+    """Handles rejected records of a batch; keeps the batch until all are delivered."""
 
     production: SinkProductionErrors
     batch: Batch

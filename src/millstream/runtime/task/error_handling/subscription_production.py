@@ -1,4 +1,4 @@
-"""Rejected records of a subscription's retry and dead-letter topics."""
+"""Handles rejected records of a subscription's retry and dead-letter topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 def policy_of(node: SinkNode, nodes: Sequence[Node]) -> Retry | None:
-    """Return the retry policy of a sink; None if it writes neither retries nor dead letters."""
+    """Return the retry policy of a sink.
+
+    Returns None if the sink writes neither retries nor dead letters.
+    """
     for other in nodes:
         if isinstance(other, ProcessorNode) and isinstance(other.operation, Subscribe):
             part = other.operation.part
@@ -33,7 +36,10 @@ def policy_of(node: SinkNode, nodes: Sequence[Node]) -> Retry | None:
 
 
 class SubscriptionProductionErrors:
-    """Applies `Retry.on_send_failure` to rejected records. Implements `ProductionErrors`."""
+    """Applies `Retry.on_send_failure` to rejected records.
+
+    Implements `ProductionErrors`.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""Selection of the next batch: the records that Kafka Streams would take one by one."""
+"""Selection of the next batch.
+
+It contains the records that Kafka Streams would take one by one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ T = TypeVar("T")
 #: Greater than every timestamp.
 _NEVER_MS: Final = 1 << 63
 
-#: Pairs of a source node and the batch that it has read.
+#: Pairs of a source node's name and the batch of its records.
 TaskBatch = list[tuple[str, Batch]]
 
 
@@ -46,8 +49,8 @@ class PartitionGroup:
         self._by_time: JavaPriorityQueue[RecordQueue] = JavaPriorityQueue(
             key=attrgetter("head_time")
         )
-        # Queues that have records but are not in `_by_time`, in the order in which they received
-        # them.
+        # Queues that have records but are not in `_by_time`, in the order in which the records
+        # arrived.
         self._ready_queues: list[RecordQueue] = []
         # The deadlines of the waits for records of empty partitions.
         self._idle_until_ms: dict[TopicPartition, int] = {}
@@ -67,13 +70,13 @@ class PartitionGroup:
     def is_ready(
         self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int, now_ms: int
     ) -> bool:
-        """Return whether the next record may be taken now (`max.task.idle.ms`, KIP-353, KIP-695).
+        """Return whether the next record may be taken now (`max.task.idle.ms`).
 
-        Records are taken in timestamp order across partitions, so an empty partition blocks the
-        others while the broker has data that has not been fetched yet, and then for up to
-        `max_idle_ms`. Follows Kafka Streams: the wait for one empty partition starts when the wait
-        for the previous one is over, and is not repeated until the partition has received a record.
-        A negative `max_idle_ms` disables waiting.
+        See KIP-353 and KIP-695. Records are taken in timestamp order across partitions, so an empty
+        partition blocks the others while the broker has data that has not been fetched yet, and
+        after that for up to `max_idle_ms`. Follows Kafka Streams: the wait for one empty partition
+        starts when the wait for the previous one is over, and is not repeated until the partition
+        has received a record. A negative `max_idle_ms` disables waiting.
 
         Raises StreamsError if a record cannot be deserialized.
         """
@@ -105,7 +108,7 @@ class PartitionGroup:
         return self._interleave(max_records, until_ms)
 
     def finish_all(self) -> None:
-        """Mark all records taken so far as finished, including their results."""
+        """Mark all records taken so far, and their results, as finished."""
         for queue in self.queues.values():
             queue.finish_all()
 
@@ -117,7 +120,7 @@ class PartitionGroup:
     def finish(self, records: Iterable[tuple[TopicPartition, int]]) -> None:
         """Mark records as finished, in any order.
 
-        A cache may have held back their results until now.
+        A cache may have held back the results of these records until now.
         """
         queues = self.queues
         touched: set[TopicPartition] = set()
@@ -128,7 +131,7 @@ class PartitionGroup:
             queues[partition].discard_finished()
 
     def raw_of(self, partition: TopicPartition, offset: int) -> RawPair | None:
-        """Return the serialized key and value of a record in flight, if they are available."""
+        """Return the serialized key and value of a record in flight, if available."""
         queue = self.queues.get(partition)
         return None if queue is None else queue.raw_of(offset)
 
@@ -206,8 +209,8 @@ class PartitionGroup:
             if not queue.available():
                 return False
         except StreamsError:
-            # The queue keeps the error and raises it again at the start of the next batch: the
-            # records taken before are processed first.
+            # The queue keeps the error and raises it again at the start of the next batch, because
+            # the records that were already taken are processed first.
             self._ready_queues.append(queue)
             return False
         self._by_time.offer(queue)
@@ -237,9 +240,10 @@ class _TakenBatch:
                 self.add(queue)
 
     def batches(self, ordered: bool, stream_time: int) -> TaskBatch:
-        """Return one batch per source, with each record's position in the whole task batch.
+        """Return one batch per source.
 
-        `stream_time` is the stream time before the first record.
+        Each record has its position in the whole task batch. `stream_time` is the stream time
+        before the first record.
         """
         size = len(self.row_queues)
         rows: dict[RecordQueue, list[int]] = {queue: [] for queue in self.parts}

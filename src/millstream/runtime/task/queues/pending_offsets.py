@@ -1,4 +1,4 @@
-"""The offsets of a partition in flight, and the committable offset."""
+"""The offsets of a partition that are in flight, and its committable offset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _Run:
-    """Offsets that were taken together; those before index `done` are below the watermark."""
+    """Offsets that were taken together.
+
+    Those before index `done` are below the watermark.
+    """
 
     offsets: Sequence[int]
     leader_epoch: int | None
@@ -23,13 +26,14 @@ class PendingOffsets:
 
     Its watermark, the committable offset, is the end of the longest finished prefix. Offsets have
     gaps (compacted records, transaction markers, records dropped by a handler), so a prefix
-    consists of offsets that were taken. With nothing in flight, the record queue determines the
+    consists of offsets that were taken. If nothing is in flight, the record queue determines the
     next offset.
 
     Batch processing takes a run and calls `finish_all`; both together take 1 us for a batch of any
     size. Concurrent processing calls `finish`, in any order.
 
-    The caller limits `size`: a record that never finishes stops the partition at that size.
+    The caller limits `size`: a record that never finishes stops the partition once the limit is
+    reached.
     """
 
     __slots__ = ("_finished", "_runs", "latest", "leader_epoch", "size", "time")
@@ -48,7 +52,7 @@ class PendingOffsets:
 
     @property
     def first(self) -> int | None:
-        """The first unfinished offset, which is the one to commit; None if nothing is in flight."""
+        """The first unfinished offset, to be committed; None if nothing is in flight."""
         if not self._runs:
             return None
         run = self._runs[0]

@@ -45,7 +45,7 @@ class _RawColumns:
 
 
 def raw_part(raw: RawRecords, start: int, end: int) -> RawRecords:
-    """Return the records from index `start` up to `end`, or `raw` itself if these are all."""
+    """Return the records from `start` up to `end`; `raw` itself if these are all."""
     if start == 0 and end == len(raw.offsets):
         return raw
     return _RawColumns(
@@ -75,7 +75,7 @@ _TIME: Final = struct.Struct(">q")
 
 
 def with_header_timestamps(raw: RawRecords) -> RawRecords:
-    """Take the timestamps of records from their last headers, and remove these headers.
+    """Take each record's timestamp from its last header, and remove that header.
 
     Spark's Kafka sink sets the timestamp of each record to the time of the write, so `dataframes`
     stages pass the original timestamp in a header.

@@ -47,7 +47,7 @@ class DecodeErrors(Protocol):
 
 
 class Chunk:
-    """Decoded records of one poll as parallel lists, and the number of records taken from them."""
+    """Decoded records of one poll as parallel lists, and the number already taken."""
 
     def __init__(self, raw: RawRecords) -> None:
         self.raw = raw
@@ -101,8 +101,9 @@ class RecordQueue:
     """A FIFO queue for one input partition of one task.
 
     A chunk of records is deserialized when its first record becomes the head: as late as in Kafka
-    Streams, but all records together. A record that cannot be deserialized and must not be dropped
-    stops the queue: the records before it are processed first, then its error is raised.
+    Streams, but all records of the chunk together. A record that cannot be deserialized and must
+    not be dropped stops the queue: the records before it are processed first, then its error is
+    raised.
 
     Without an extractor, record timestamps must not be negative (`FailOnInvalidTimestamp`).
     """
@@ -148,7 +149,7 @@ class RecordQueue:
         self._head: Chunk | None = None
         self._poison: StreamsError | None = None
         self._poison_offset = -1
-        # Whether to drop a record, by offset, for records that are deserialized again.
+        # By offset: whether to drop a record that is deserialized again.
         self._decisions: dict[int, bool] = {}
         self._next_offset: int | None = None
         self._last_epoch: int | None = None
@@ -157,15 +158,15 @@ class RecordQueue:
         self._in_flight: list[RawRecords] = []
 
     def raw_of(self, offset: int) -> RawPair | None:
-        """Return the serialized key and value of a record in flight, if they are available."""
+        """Return the serialized key and value of a record in flight, if available."""
         return raw_pair(self._in_flight, offset)
 
     def raw_in_flight(self) -> list[RawRecords]:
-        """Return the serialized data of decoded records that are not finished, as a new list."""
+        """Return the serialized data of unfinished decoded records, as a new list."""
         return list(self._in_flight)
 
     def finish_all(self) -> None:
-        """Mark all records taken so far, with all their effects, as finished."""
+        """Mark all records taken so far, and their results, as finished."""
         self.pending.finish_all()
         # The chunk at the head may contain records that are not taken yet.
         del self._in_flight[: -1 if self._head is not None else None]
@@ -196,7 +197,7 @@ class RecordQueue:
         return 0 if head is None else len(head.offsets) - head.taken
 
     def mark_before(self, time_ms: int, max_records: int) -> tuple[int, bool]:
-        """Mark the next record, and the following ones before `time_ms`, for `take_marked`.
+        """Mark the next record, and following ones before `time_ms`, for `take_marked`.
 
         The queue must not be empty. Returns the number of records marked, at most `max_records`,
         and whether another decoded record follows. If none does, call `take_marked` next.
@@ -230,7 +231,7 @@ class RecordQueue:
         return self.take(count)
 
     def take(self, count: int) -> TakenRecords:
-        """Take the next `count` records, at most `available()`."""
+        """Take the next `count` records, which must be available."""
         head = self._head
         assert head is not None
         start, end = head.taken, head.taken + count
@@ -259,7 +260,7 @@ class RecordQueue:
         return taken
 
     def next_offset(self) -> int | None:
-        """Return the offset to resume from after a restart; None if nothing was queued yet.
+        """Return the offset to resume from after a restart; None if nothing was queued.
 
         This is the first offset in flight, or else the offset of the next queued record, or else
         the offset after the last record.
@@ -278,8 +279,8 @@ class RecordQueue:
     def skip_to(self, offset: int) -> bool:
         """Skip transaction markers and gaps before `offset`.
 
-        Returns whether the committable offset has changed. Without this, a topic that was read to
-        its end would show a lag forever.
+        Returns whether the committable offset has changed. Without skipping, a topic that was read
+        to its end would show a lag forever.
         """
         known = self.committed_offset if self._next_offset is None else self._next_offset
         if self.size or self.pending.in_flight or known is None or offset <= known:
@@ -366,7 +367,7 @@ class RecordQueue:
     def _decode_column(
         self, chunk: Chunk, what: str, serde: Serde[Any], raw: list[bytes | None]
     ) -> list[Any]:
-        """Deserialize a column, and remove records that cannot be deserialized from the chunk."""
+        """Deserialize a column, and remove failed records from the chunk."""
         try:
             decoded = self._deserialized(serde, raw)
             if len(decoded) < len(raw):
@@ -399,7 +400,7 @@ class RecordQueue:
         return [item for index, item in enumerate(decoded) if index not in dropped]
 
     def _deserialized(self, serde: Serde[Any], raw: list[bytes | None]) -> list[Any]:
-        """Deserialize all elements, or fewer (but at least one) if this takes too long."""
+        """Deserialize all elements, or fewer (at least one) if that takes too long."""
         topic = self.partition.topic
         if type(serde).deserialize_many is not Serde.deserialize_many:
             # Built-in serdes are fast, and some need the number of elements in advance.
@@ -511,7 +512,10 @@ class RecordQueue:
 
 
 class HeaderTimestampQueue(RecordQueue):
-    """A queue that takes a record's timestamp from its last header and removes that header."""
+    """A queue that takes each record's timestamp from its last header.
+
+    The header is removed.
+    """
 
     def add(self, raw: RawRecords) -> None:
         super().add(with_header_timestamps(raw))

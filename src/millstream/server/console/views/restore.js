@@ -22,7 +22,7 @@ export function restore(state) {
           : empty("restore", "Nothing had to be restored", "When a task starts on a thread without its state, the state is restored from changelogs. The progress is shown here."),
     ),
     standby.length > 0 && card("Standbys", { note: plural(standby.length, "copy", "copies"), key: "standby" }, h("ul", { class: "bars" }, standby.map((each) => standbyRow(each, state.now_ms)))),
-    ended.length > 0 && card("Ended", { note: `the last ${ended.length}`, key: "ended" }, h("ul", { class: "bars" }, ended.slice(0, 40).map((each) => row(each, state.now_ms)))),
+    ended.length > 0 && card("Ended", { note: `the last ${Math.min(ended.length, 40)}`, key: "ended" }, h("ul", { class: "bars" }, ended.slice(0, 40).map((each) => row(each, state.now_ms)))),
   ];
 }
 

@@ -1,4 +1,4 @@
-// The timeline: an overview strip, and a list of all stored events.
+// The timeline: an overview strip, and a list of the latest 150 events.
 
 import { h } from "../dom.js";
 import { clock, moment } from "../format.js";
@@ -16,7 +16,7 @@ export function timeline(state) {
   return [
     lead("Timeline", "The last 200 state changes, 100 rebalances, 100 errors and 200 restorations"),
     card("At a glance", { note: `since ${clock(state.states[0]?.at_ms ?? state.now_ms)}`, key: "strip" }, strip(state)),
-    card("All events", { note: "latest first", key: "list" }, h("ol", { class: "events" }, all.slice(0, 150).map((each) => event(each)))),
+    card("Latest events", { note: "up to 150, latest first", key: "list" }, h("ol", { class: "events" }, all.slice(0, 150).map((each) => event(each)))),
   ];
 }
 
@@ -32,7 +32,7 @@ function strip(state) {
     .filter((each) => each.kind !== "standby")
     .map((each) => h("rect", { class: ["band", "info"], x: x(each.began_ms).toFixed(2), y: 26, width: Math.max(2, x(each.told_ms) - x(each.began_ms)).toFixed(2), height: 8 }, h("title", null, `${each.store} ${each.partition} restored`)));
   const failures = state.failures.map((each) => h("rect", { class: ["band", "bad"], x: (x(each.at_ms) - 2).toFixed(2), y: 42, width: 4, height: 14 }, h("title", null, `${clock(each.at_ms)} ${each.error}`)));
-  const words = `State, restorations and ${state.failures.length} errors from ${clock(from)} to ${clock(state.now_ms)}; the list below contains all events`;
+  const words = `State, restorations and ${state.failures.length} errors from ${clock(from)} to ${clock(state.now_ms)}; the list below contains the latest events`;
   return h(
     "figure",
     { class: "strip" },

@@ -31,7 +31,7 @@ class Position:
         return tuple(self._offsets)
 
     def partitions(self, topic: str) -> Mapping[int, int]:
-        """Return the last offset of each partition of a topic; empty for an unknown topic.
+        """Return the last offset of each partition of a topic; empty for an unknown one.
 
         Example:
             >>> dict(Position({"clicks": {0: 41}}).partitions("clicks"))
@@ -99,10 +99,11 @@ class Position:
 
 
 class PositionBound:
-    """The minimum position of a store for a query: `at` a position, or `unbounded`. Immutable.
+    """The minimum position of a store for a query. Immutable.
 
-    If the position of each result is the bound of the next query, later results never go back in
-    time, even from other instances. Kafka Streams' `PositionBound`.
+    Create a bound with `at` or `unbounded`. If the position of each result is the bound of the next
+    query, later results never go back in time, even from other instances. Kafka Streams'
+    `PositionBound`.
 
     Example:
         >>> PositionBound.at(Position({"clicks": {0: 41}})).is_unbounded

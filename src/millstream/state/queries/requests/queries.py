@@ -20,7 +20,7 @@ class Query:
     """
 
     def __post_init__(self) -> None:
-        """Reject None as the key of queries that have one."""
+        """Reject None as the key of queries that have a key."""
         if getattr(self, "key", self) is None:
             raise NullKeyError(f"A {query_name(self)} needs a key, but got None.")
 
@@ -63,10 +63,10 @@ class TimestampedKeyQuery(Query, Generic[K]):
 
 @dataclass(frozen=True)
 class RangeQuery(Query, Generic[K]):
-    """The keys and values in a range of a key-value store, in the order of the serialized keys.
+    """The keys and values in a range of a key-value store.
 
-    Changes since the last commit are left out, as in Kafka Streams' `RangeQuery` (KIP-805,
-    KIP-985).
+    The results are in the order of the serialized keys. Changes since the last commit are left out,
+    as in Kafka Streams' `RangeQuery` (KIP-805, KIP-985).
 
     Args:
         lo: the first key, inclusive; None for no lower bound.
@@ -85,9 +85,10 @@ class RangeQuery(Query, Generic[K]):
 
 @dataclass(frozen=True)
 class TimestampedRangeQuery(Query, Generic[K]):
-    """The keys and values in a range, with values as `ValueAndTimestamp`; see `RangeQuery`.
+    """The keys and timestamped values in a range of a key-value store.
 
-    Kafka Streams' `TimestampedRangeQuery` (KIP-992).
+    The values are `ValueAndTimestamp` objects; see also `RangeQuery`. Kafka Streams'
+    `TimestampedRangeQuery` (KIP-992).
 
     Args:
         lo: the first key, inclusive; None for no lower bound.
@@ -106,7 +107,7 @@ class TimestampedRangeQuery(Query, Generic[K]):
 
 @dataclass(frozen=True)
 class WindowKeyQuery(Query, Generic[K]):
-    """The windows of a key in a window store: pairs of a window's start and its value.
+    """The windows of a key in a window store: pairs of a window's start and value.
 
     Kafka Streams' `WindowKeyQuery` (KIP-806).
 
@@ -126,7 +127,7 @@ class WindowKeyQuery(Query, Generic[K]):
 
 @dataclass(frozen=True)
 class WindowRangeQuery(Query):
-    """The windows of all keys of a window store: pairs of a `Windowed` key and its value.
+    """The windows of all keys of a window store: pairs of `Windowed` key and value.
 
     `WindowRangeQuery.with_key(key)` queries the sessions of a key in a session store instead. Kafka
     Streams' `WindowRangeQuery` (KIP-806).
@@ -156,7 +157,7 @@ class WindowRangeQuery(Query):
 
 @dataclass(frozen=True)
 class SessionsOfKeyQuery(Query, Generic[K]):
-    """The sessions of a key in a session store: pairs of a `Windowed` key and its value.
+    """The sessions of a key in a session store: pairs of `Windowed` key and value.
 
     Kafka Streams' `WindowRangeQuery.withKey` (KIP-806).
 
@@ -188,9 +189,9 @@ class VersionedKeyQuery(Query, Generic[K]):
 
 @dataclass(frozen=True)
 class MultiVersionedKeyQuery(Query, Generic[K]):
-    """The versions of a key that were valid at any time in a range, as `VersionedRecord`.
+    """The versions of a key that were valid at any time in a range.
 
-    Kafka Streams' `MultiVersionedKeyQuery` (KIP-968).
+    The results are `VersionedRecord` objects. Kafka Streams' `MultiVersionedKeyQuery` (KIP-968).
 
     Args:
         from_ms: the first time, inclusive; None for no lower bound.

@@ -30,13 +30,15 @@ class FailureReason(enum.Enum):
     NOT_PRESENT = "not present"
     #: The partition does not exist.
     DOES_NOT_EXIST = "does not exist"
-    #: The store failed.
+    #: The store raised an error.
     STORE_EXCEPTION = "store exception"
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result or failure of a query for one partition. Kafka Streams' `QueryResult`.
+    """The result or failure of a query for one partition.
+
+    Kafka Streams' `QueryResult`.
 
     Args:
         value: the result, if `failure_reason` is None.
@@ -77,7 +79,9 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class StateQueryResult:
-    """The results of all queried partitions. Kafka Streams' `StateQueryResult` (KIP-796).
+    """The results of all queried partitions.
+
+    Kafka Streams' `StateQueryResult` (KIP-796).
 
     Args:
         global_result: the result of a global store; None for other stores.
@@ -120,9 +124,10 @@ class StateQueryResult:
 
 @dataclass(frozen=True)
 class StateQueryRequest:
-    """A query with its store, partitions and bound. Kafka Streams' `StateQueryRequest` (KIP-796).
+    """A query with its store, partitions and bound.
 
     Create it with `in_store(name).with_query(query)`; all other methods return a modified copy.
+    Kafka Streams' `StateQueryRequest` (KIP-796).
 
     Args:
         position_bound: the position that the store must have reached.
@@ -207,7 +212,9 @@ class StateQueryRequest:
 
 @dataclass(frozen=True)
 class InStore:
-    """The store of a query that is being built. Created by `StateQueryRequest.in_store`.
+    """The store of a query that is being built.
+
+    Created by `StateQueryRequest.in_store`.
 
     Example:
         >>> InStore("counts").with_query(RangeQuery()).store

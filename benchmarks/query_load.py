@@ -75,7 +75,7 @@ class QueryLoad:
     Args:
         rate: queries per second.
         marks_file: the marks of this run. `queried` is added when all queries due until the last
-            record have been made; the application must not be closed before.
+            record have been made; the application must not be closed before that.
         file: the file for the results of the queries that were due between one second after the
             first record and the last record.
         over_http: use HTTP requests to the application's server instead of a view.
@@ -179,7 +179,7 @@ class QueryLoad:
         return "found" if found else "missing"
 
     def _make_look_up(self) -> Callable[[str], bool]:
-        """Wait until the store can be read; return a function that checks whether a user exists."""
+        """Wait until the store can be read; return a function that looks up a user."""
         while True:
             try:
                 view = self._streams.store(self._store, QueryableStoreTypes.key_value())

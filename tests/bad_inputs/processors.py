@@ -309,7 +309,7 @@ HANDLERS = Family(
             "retry",
             "RETRY for an error that is not retriable",
             handled(ms.HandlerResponse.RETRY),
-            raises("RETRY, which only applies to failures of Kafka"),
+            raises("RETRY, which only applies to errors from Kafka"),
         ),
         case(
             "decision",

@@ -1,7 +1,7 @@
 """Environments for the Python programs of other libraries, created on first use.
 
 The libraries are not dependencies of this project. `peers/<name>/requirements.txt` lists them. The
-environment is in the cache folder, and is created again when the file changes.
+environment is in the cache folder, and is recreated when the file changes.
 """
 
 from __future__ import annotations

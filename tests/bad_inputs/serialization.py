@@ -19,7 +19,7 @@ from bad_inputs.case import (
     process,
     serdes,
 )
-from bad_inputs.unreadable import JSON_OF, LIST, MSGPACK_OF
+from bad_inputs.deserialization import JSON_OF, LIST, MSGPACK_OF
 from millstream.errors import SerializationError
 
 

@@ -1,17 +1,17 @@
-"""Orders and payments: two streams with alternating records, for workloads that join them."""
+"""Orders and payments: two streams with alternating records, to be joined."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from computations import cents
 from harness.load import Load, event_json, user_key
-from rules import cents
 
 PAYMENTS = "payments"
 INPUT = "orders"
 
 
-def fill_pairs(load: Load) -> None:
+def fill_payments(load: Load) -> None:
     """Write the events alternately to the input and to the topic of payments."""
     writers = load.create(), load.create(PAYMENTS)
     for number, (timestamp, user, amount) in enumerate(load.events()):

@@ -1,4 +1,4 @@
-"""Computations of the jobs, for all programs: does not import our Kafka client."""
+"""Computations of the jobs, shared by all programs; has no dependencies."""
 
 from __future__ import annotations
 

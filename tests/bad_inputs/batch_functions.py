@@ -54,7 +54,7 @@ def declared(
 ) -> Case:
     """Create a case that fails at the line of the call, which the error contains."""
     run = check_start(lambda b: operation(b.stream("in", **TEXT)).to("out", **TEXT))
-    return Case(id, description, run, Raises(error, [*parts, "bad_inputs/beside.py:"]))
+    return Case(id, description, run, Raises(error, [*parts, "bad_inputs/batch_functions.py:"]))
 
 
 def case(
@@ -305,13 +305,15 @@ DATAFRAMES = Family(
             "exactly-once",
             "real-time mode with exactly-once",
             lambda: in_real_time(processing_guarantee="exactly_once_v2"),
-            Raises(ConfigError, ["writes at least once", "bad_inputs/beside.py:"]),
+            Raises(ConfigError, ["writes at least once", "bad_inputs/batch_functions.py:"]),
         ),
         Case(
             "real-time-serde",
             "real-time mode with a serde that requires Python",
             lambda: in_real_time(value=serdes.JSON),
-            Raises(ConfigError, ["cannot be written without Python", "bad_inputs/beside.py:"]),
+            Raises(
+                ConfigError, ["cannot be written without Python", "bad_inputs/batch_functions.py:"]
+            ),
         ),
         declared(
             "serde",
