@@ -15,7 +15,7 @@ from conformance.oracle.process import OracleUnavailable
 
 _SEED = os.environ.get("MILLSTREAM_FUZZ_SEED", "smoke")
 _SECONDS = float(os.environ.get("MILLSTREAM_FUZZ_SECONDS", "25"))
-#: A tenth of the rate of one core of 2020, in scenarios per second.
+#: The minimum number of scenarios per second: a tenth of the rate of one processor core of 2020.
 _MIN_RATE = 1
 #: The maximum share of scenarios that Kafka Streams rejects, which compare nothing.
 _MAX_SKIPPED_SHARE = 0.2

@@ -238,7 +238,7 @@ def test_an_application_on_three_hosts_survives_the_loss_of_any_host(
     tasks: int, standbys: int, lost: list[int]
 ) -> None:
     """Aim: a task and its standby are never on one host, and a task that moves goes to a host
-    with its standby. Each host is one process with two threads. (`Simulation` checks every round.)"""
+    with its standby. Each host is a process with two threads. `Simulation` checks every round."""
     config = AssignmentConfig(
         num_standby_replicas=standbys,
         acceptable_recovery_lag=0,

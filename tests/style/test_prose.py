@@ -19,7 +19,7 @@ PAGES = [
 ]
 MAX_OPENING_CHARS = 79
 
-#: Patterns, with the maximum number per 1,000 words in the package and in the pages.
+#: Patterns, with the maximum number of matches per 1,000 words in the package and in the pages.
 HABITS = {
     "clauses instead of nouns": (r"what|whatever|those that|those who|that which", 3.0, 4.0),
     "code that talks": (
@@ -71,7 +71,7 @@ def test_openings_are_short() -> None:
 
 @pytest.mark.parametrize("habit", HABITS)
 def test_habits_are_rare(habit: str) -> None:
-    """Compares the rate of telltale words with that of well-written libraries."""
+    """The rate of each pattern does not exceed its limits."""
     words, max_in_package, max_in_pages = HABITS[habit]
     pattern = re.compile(rf"\b({words})\b", re.IGNORECASE)
     rates = {

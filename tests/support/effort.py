@@ -6,6 +6,6 @@ import os
 from typing import Final
 
 #: The number of random topologies and inputs per property. Each run generates new ones, so a later
-#: run may find a fault that this one misses: a small number keeps `make test` short, and `make fuzz`
+#: run may find a fault that this one misses: a small number keeps `make test` short; `make fuzz`
 #: tries 2,000.
 EXAMPLES: Final = int(os.environ.get("MILLSTREAM_EXAMPLES", "75"))

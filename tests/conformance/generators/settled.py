@@ -151,7 +151,7 @@ class CacheIndependence:
 
     def _aggregation(self, op: Op, parents: Sequence[str], least: Independence) -> Independence:
         if self._tables.issuperset(parents):
-            # A group that is added and removed between two commits has no row, not even with a zero.
+            # A group that is added and removed between two commits has no row, not even a zero.
             return self._table(op, Independence.NONE, current=False)
         if not self._of_sessions.isdisjoint(parents):
             self._of_sessions.add(op["id"])

@@ -76,11 +76,11 @@ def java(*arguments: str) -> str:
 
 @pytest.mark.slow
 def test_tasks_are_compatible_with_decaton(kafka: EmbeddedKafka) -> None:
-    """Goal: an application can move from Decaton to Millstream, or back, with its topics, even in the old
-    format.
+    """Goal: an application can move from Decaton to Millstream, or back, with its topics, even in
+    the old format.
 
-    Method: Decaton's client writes and Millstream reads; Millstream's producer writes, and Decaton's
-    subscription reads.
+    Method: Decaton's client writes and Millstream reads; Millstream's producer writes, and
+    Decaton's subscription reads.
     """
     count = 6
     theirs, theirs_old, ours, ours_old = (

@@ -127,8 +127,7 @@ class StreamThread:
         )
         self._stopping = self._paused = False
         self._stop_reason = "close requested"
-        # After a shutdown request, no more records are processed, not even the record that caused
-        # the request.
+        # If set, no more records are processed, not even the one that caused the request.
         self._shutdown_requested = False
         self._last_commit_ms = 0
         # Tasks request commits while they process, so only tasks that have processed are checked.

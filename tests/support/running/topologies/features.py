@@ -71,7 +71,7 @@ class Output(NamedTuple):
     compared: Literal["last", "in order", "in any order"] = "last"
 
     def partition_of(self, key: bytes | None) -> int | None:
-        """The partition that Java's producer chooses for a record with this key; None without one."""
+        """The partition that Java's producer chooses for a record with this key, if any."""
         if key is None:
             return None
         return partition_for(key[: len(key) - self.key_tail], self.partitions)
