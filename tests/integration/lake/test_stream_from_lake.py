@@ -217,7 +217,7 @@ def test_a_timestamp_separates_table_and_topic(clicks: Clicks, spark: SparkSessi
     rows = spark.read.parquet(str(clicks.table))
     rows.selectExpr("key AS user", "value", "unix_millis(timestamp) AS ms").write.parquet(plain)
     columns: dict[str, Any] = {"path": plain, "key_column": "user", "timestamp": "ms"}
-    with pytest.raises(ConfigError, match=r"no columns key, .*_offset.*Pass then_from="):
+    with pytest.raises(ConfigError, match=r"lacks the columns key, .*_offset.*Pass then_from="):
         writer(clicks, spark, **columns).write()
     middle = datetime.fromtimestamp(_T0 / 1_000 + 60, UTC)
     assert writer(clicks, spark, then_from=middle, **columns).write() == 60

@@ -100,8 +100,11 @@ def test_each_host_is_a_client_of_one_application(
                 120,
                 "the thread is running again",
             )
-            wait_for(lambda: is_mirrored(streams), 120, "the standbys are in place again")
-        assert clients(streams) == before
+            wait_for(
+                lambda: clients(streams) == before and is_mirrored(streams),
+                120,
+                "the thread runs on its old host, and the standbys are in place",
+            )
         application.check(90)
 
         with application.continuous_input(), application.fault():
