@@ -8,8 +8,8 @@ own topology (`other_topologies`). The wire format is that of Kafka Streams'
 `StreamsPartitionAssignor`. This package does not connect to Kafka: the caller implements the
 protocol `Cluster`.
 
-The task assignors are `placement/high_availability`, which moves no task before its state has been
-restored elsewhere, and `placement/sticky`. No assignor scans all processes for each task: lags are
+The task assignors are `placement/high_availability`, which keeps a stateful task where it is until
+the state has nearly been restored elsewhere, and `placement/sticky`. No assignor scans all processes for each task: lags are
 only stored for processes that reported a position (`placement/task_lags`), and the least loaded
 process is on top of a heap (`placement/client_load`). `racks` then exchanges tasks between
 processes by a minimum-cost flow, or between racks if that search would take too long.

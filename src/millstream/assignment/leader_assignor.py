@@ -1,4 +1,4 @@
-"""The third of the four assignors: computes the assignments of all members.
+"""Computes the assignments of all members, on top of a `TaskAssignor`.
 
 The assignor runs on the group's leader.
 
