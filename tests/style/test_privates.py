@@ -80,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
     "support/running/topologies/console_sample.py": {"_clock", "_set_thread_state"},
     "unit/application/console/test_document.py": {"_application", "_http_server"},
     # The parts of a subscription, to run it without Spark or to inspect its processes.
-    "integration/parallel/test_subscriptions.py": {"_streams"},
+    "integration/concurrent/test_subscriptions.py": {"_streams"},
     "support/running/parallel_instance.py": {"_streams"},
     "support/running/topologies/subscribed.py": {"_config", "_streams", "_supervisor"},
     # The file of properties is checked at a certain time.

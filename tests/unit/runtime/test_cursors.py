@@ -227,7 +227,7 @@ def test_number_of_copied_pairs_is_limited(
     if opened.persistent:
         assert cursors.begin(opened, all_items(opened), 1)[1] is not None
         return
-    with pytest.raises(StateStoreNotAvailableError, match="in memory"):
+    with pytest.raises(StateStoreNotAvailableError, match="in-memory stores"):
         cursors.begin(opened, all_items(opened), 1)
     assert names[0] is not None
     cursors.close(names[0])
