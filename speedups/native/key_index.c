@@ -181,7 +181,7 @@ static PyObject *all_by_key(KeyIndex *self, Py_ssize_t *count) {
 /* Loads all stored keys: 0, or -1 with an exception. */
 static int fill(KeyIndex *self) {
     if (self->is_filling) {
-        PyErr_SetString(PyExc_RuntimeError, "the index was read while it is being filled");
+        PyErr_SetString(PyExc_RuntimeError, "The index was read while it was being filled.");
         return -1;
     }
     PyObject *by_key;

@@ -4,7 +4,7 @@ StreamsError
 ├── TopologyError                 the topology cannot be built or run as described
 │   └── CopartitionError          topics that must have equal partition counts do not
 ├── ConfigError                   a setting is missing, unknown or out of range
-├── SerializationError            a value cannot be (de)serialized, or a serde is missing
+├── SerializationError            a value could not be serialized or deserialized
 │   └── BatchSerializationError   one element of a list failed; the elements before it are done
 ├── ProcessingError               user code failed on a record; `__cause__` is its exception
 ├── DataFrameError                a DataFrame function of the topology, or its query, failed
@@ -17,7 +17,7 @@ StreamsError
 │   ├── UnknownStateStoreError
 │   ├── StateStoreNotAvailableError      the store is restored, or its task starts
 │   ├── StateStoreMigratedError          the store has moved to another instance
-│   ├── InvalidStateStorePartitionError  the store does not have this partition here
+│   ├── InvalidStateStorePartitionError  the store has no such partition
 │   ├── StreamsNotStartedError
 │   └── StreamsStoppedError
 ├── TaskAssignmentError           the leader could not compute or announce an assignment
@@ -152,7 +152,7 @@ class ConfigError(StreamsError, ValueError):
 
 
 class SerializationError(StreamsError):
-    """A value could not be serialized or deserialized, or a serde is missing."""
+    """A value could not be serialized or deserialized."""
 
 
 class BatchSerializationError(SerializationError):
@@ -257,7 +257,7 @@ class StateStoreMigratedError(InvalidStateStoreError):
 
 
 class InvalidStateStorePartitionError(InvalidStateStoreError):
-    """The store has no such partition, or the partition is not on this host."""
+    """The store has no such partition."""
 
 
 class StreamsNotStartedError(InvalidStateStoreError):

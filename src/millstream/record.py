@@ -1,4 +1,4 @@
-"""Kafka's basic types: partitions, tasks and records."""
+"""The basic types of Kafka and Kafka Streams: partitions, tasks and records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Headers = Sequence[Header]
 
 #: Kafka's value for an unknown offset, partition or timestamp.
 UNKNOWN = -1
-#: The latest timestamp, Java's largest `long`: the end of a window that never ends.
+#: The latest timestamp, Java's largest `long`. Also the end of unlimited windows.
 MAX_TIME_MS: Final = (1 << 63) - 1
 
 
@@ -71,7 +71,7 @@ class Record(Generic[K, V]):
     """A key, a value, a timestamp and headers. Immutable.
 
     Args:
-        value: the value; None is a deletion in a table.
+        value: None deletes the key from a table.
         timestamp: milliseconds since the epoch, not negative.
         headers: pairs of a name and bytes (or None), in order.
 
@@ -193,7 +193,7 @@ def _checked_headers(headers: Any) -> tuple[Header, ...]:
     except (TypeError, ValueError):
         raise TypeError(
             "A record's headers must be pairs of a str and bytes (or None), but got "
-            f"{wrong!r}. Write for example [('trace', b'7f')]."
+            f"{wrong!r}. Write, for example, [('trace', b'7f')]."
         ) from None
     return given
 
@@ -213,7 +213,9 @@ class FixedKeyRecord(Generic[K, V]):
         headers: pairs of a name and bytes (or None), in order.
 
     Raises:
-        ValueError: the timestamp is negative.
+        ValueError: the timestamp is negative or above 2^63 - 1.
+        TypeError: the timestamp is not an int, or the headers are not pairs of a name and bytes (or
+            None).
 
     Example:
         >>> FixedKeyRecord("alice", 1, 1_000).with_timestamp(2_000)
@@ -321,8 +323,8 @@ class VersionedRecord(NamedTuple):
 
     Args:
         timestamp: the start of the validity interval, in milliseconds since the epoch.
-        valid_to: the exclusive end of the validity interval; None if the value is still valid or
-            the end is unknown.
+        valid_to: the exclusive end of the validity interval; None if the value is still valid, and
+            in results of `get` and `delete`, which do not provide the end.
 
     Example:
         >>> history = timedelta(hours=1)

@@ -140,7 +140,7 @@ def test_the_demo_downloads_spark(small: CleanEnvironment, tmp_path: Path) -> No
             output = demo.errors
         which = "the first time, with downloads of Spark and Java" if expected else "again"
         note(2, f"`millstream demo --orders 2000` without Java, {which}", time.monotonic() - began)
-        assert ("No Spark and no Java found: downloading" in output) is expected
+        assert ("Spark and Java not found: downloading" in output) is expected
         assert "every total is correct" in output
         assert "http://127.0.0.1:" in output
     assert small.run("python", "-c", "import pyspark").returncode != 0

@@ -2,8 +2,8 @@
 
 `map_batches` passes the available records as Arrow columns, up to a thousand rows, so that numpy, a
 model or a GPU can process them together. The result of a row must not depend on other rows, because
-batches vary in size. The model is loaded in the first call, on the worker, so that only its
-location is shipped. Requires `pip install 'millstream[arrow]' numpy`.
+batches vary in size. Load a model in the first call, on the worker, so that only its location
+is shipped. Requires `pip install 'millstream[arrow]' numpy`.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class DataFrameStages:
     def close(self, timeout_ms: int) -> None:
         """Stop all queries.
 
-        Each finishes its current batch if that does not take too long.
+        Each query may take up to half of `timeout_ms`, at most 10 s, to finish its current batch.
         """
         timeout_s = min(timeout_ms / 2_000, _MAX_CLOSE_TIMEOUT_S)
         for supervisor in self._supervisors:
@@ -86,8 +86,8 @@ class DataFrameStages:
         for supervisor in self._supervisors:
             if not supervisor.await_closed(timeout_s + _MAX_CLOSE_TIMEOUT_S):
                 logger.warning(
-                    "The query of the DataFrame function %s has not stopped yet. It keeps running "
-                    "in the Spark session until it stops",
+                    "The query of the DataFrame function %s has not stopped yet, and may continue "
+                    "to run in the Spark session",
                     supervisor.tracker.status.name,
                 )
 
@@ -141,7 +141,7 @@ def with_read_committed(topology: Topology, config: StreamsConfig) -> StreamsCon
     A killed writer of a history leaves uncommitted records behind, which must not be read.
 
     Raises:
-        ConfigError: the settings read uncommitted records.
+        ConfigError: `isolation.level` is set to `read_uncommitted`.
     """
     if not topology.lake_histories or config.exactly_once:
         return config

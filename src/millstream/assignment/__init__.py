@@ -9,10 +9,11 @@ own topology (`other_topologies`). The wire format is that of Kafka Streams'
 protocol `Cluster`.
 
 The task assignors are `placement/high_availability`, which keeps a stateful task where it is until
-the state has nearly been restored elsewhere, and `placement/sticky`. No assignor scans all processes for each task: lags are
-only stored for processes that reported a position (`placement/task_lags`), and the least loaded
-process is on top of a heap (`placement/client_load`). `racks` then exchanges tasks between
-processes by a minimum-cost flow, or between racks if that search would take too long.
+the state has nearly been restored elsewhere, and `placement/sticky`. No assignor scans all
+processes for each task: lags are only stored for processes that reported a position
+(`placement/task_lags`), and the least loaded process is on top of a heap (`placement/client_load`).
+`racks` then exchanges tasks between processes by a minimum-cost flow, or between racks if that
+search would take too long.
 
 There are four assignors, each of which calls the next: the group protocol calls a `MemberAssignor`
 (an interface in `kafka`), which is the `ThreadAssignor` (in `runtime`) for stream threads; if its

@@ -43,7 +43,8 @@ DEVELOPMENT_DEFAULTS: Mapping[str, str] = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "4",
-    # The first member of a group does not wait for others, and lost members are detected quickly.
+    # The first member of a group does not wait for others. Clients may set session timeouts from
+    # 1 s, so that lost members are detected quickly.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     # After a crash, the node waits for the end of its previous session. The default is 9 s.
@@ -72,8 +73,8 @@ class Ports:
 
     clients: int
     controller: int
-    #: For the broker itself and its owner, if the clients' listener is secured or behind a proxy.
-    #: Otherwise, the same as `clients`.
+    #: For the broker itself and for `EmbeddedKafka`, if the clients' listener is secured or behind
+    #: a proxy. Otherwise, the same as `clients`.
     unsecured: int
     #: The port that is advertised to clients, if it differs from `clients`.
     advertised: int | None = None
@@ -102,7 +103,10 @@ class Ports:
 
 
 def replication(brokers: int) -> Mapping[str, str]:
-    """Return the replication settings: up to three replicas, one of which may fail."""
+    """Return the replication settings.
+
+    There are up to three replicas. With two or more, writes continue if one of them fails.
+    """
     replicas = str(min(brokers, _MAX_REPLICAS))
     in_sync = str(max(1, min(brokers, _MAX_REPLICAS) - 1))
     return {
@@ -133,8 +137,8 @@ def server_properties(
     rejected = sorted(_OWN.intersection(properties))
     if rejected:
         raise ConfigError(
-            f"EmbeddedKafka sets {', '.join(rejected)} itself: remove it from `properties` "
-            "(the port is a separate argument)."
+            f"EmbeddedKafka sets {', '.join(rejected)} itself. Entries in `properties` cannot "
+            "override this: remove them (the port is a separate argument)."
         )
     own = "PLAINTEXT" if ports.advertised is None else "DIRECT"
     clients = (ports.host, ports.clients)
@@ -195,7 +199,7 @@ def _text(value: str | int | bool) -> str:
 
 
 def _escaped(text: str) -> str:
-    # The escapes of Java's properties files that settings can need.
+    # Settings only need these of the escapes in Java's properties files.
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("=", "\\=")
 
 

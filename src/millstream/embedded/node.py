@@ -24,9 +24,9 @@ from millstream.errors import EmbeddedKafkaError, IllegalStateError
 
 _START_TIMEOUT_MS = 90_000
 _STOP_TIMEOUT_S = 15
-#: Timeout of one request by the owner of the embedded brokers.
+#: Timeout of one request of `EmbeddedKafka` to its brokers.
 REQUEST_TIMEOUT_S = 2.0
-#: The poll interval for conditions of the embedded brokers.
+#: The interval of checks while `EmbeddedKafka` waits for its brokers.
 POLL_S = 0.02
 # The ports to choose from, below the range for outgoing connections. Otherwise, a client that tries
 # to reach a killed broker could connect to itself and thereby occupy the port.
@@ -237,7 +237,7 @@ def free_port(host: str = LOOPBACK, exclude: Collection[int] = ()) -> int:
 
 
 def check_free(port: int, host: str) -> None:
-    """Check that a broker can listen at a port.
+    """Check that a broker can listen on a port.
 
     Raises:
         PortTakenError: another process listens there.
@@ -251,7 +251,7 @@ def check_free(port: int, host: str) -> None:
         except OSError as error:
             if host != LOOPBACK and error.errno != errno.EADDRINUSE:
                 raise EmbeddedKafkaError(
-                    f"The broker cannot listen at {host} ({error.strerror}): `host` must be an "
+                    f"The broker cannot listen on {host} ({error.strerror}): `host` must be an "
                     "address or the name of this machine."
                 ) from error
             raise PortTakenError(
@@ -269,6 +269,6 @@ def _is_listening(host: str, port: int) -> bool:
 
 
 def admin_client(bootstrap_servers: str) -> Any:
-    """Create an admin client for the owner of the brokers."""
+    """Create an admin client for the requests of `EmbeddedKafka`."""
     # Log nothing, because refused connections are expected while brokers start and stop.
     return AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})

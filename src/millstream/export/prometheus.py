@@ -36,8 +36,9 @@ def prometheus_name(metric: Metric) -> str:
 
     Kafka Streams' metrics have the names that Prometheus' JMX exporter assigns with its usual
     rules, so existing dashboards work: `process-total` of `stream-thread-metrics` is
-    `kafka_streams_stream_thread_metrics_process_total`. Decaton's metrics have Micrometer's
-    names. String metrics are named `…_info`, with the value 1 and the string in the label `value`.
+    `kafka_streams_stream_thread_metrics_process_total`. Decaton's metrics have the names that
+    Micrometer assigns for Prometheus. String metrics are named `…_info`, with the value 1 and the
+    string in the label `value`.
     """
     if metric.group == "subscription-metrics":
         return _INVALID.sub("_", f"decaton_{metric.name}")

@@ -174,7 +174,7 @@ class ClientConnections:
         self._net.call_soon_threadsafe(call)
 
     def send(self, request: Any, node_id: Any = None, request_timeout_ms: int | None = None) -> Any:
-        """Send a request to a broker, by default the least busy. Await the response."""
+        """Send a request to a broker, by default the least busy one; return an awaitable."""
         return self._manager.send(request, node_id=node_id, request_timeout_ms=request_timeout_ms)
 
     async def wait_for(self, future: Any, timeout_ms: float) -> Any:

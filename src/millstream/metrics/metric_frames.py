@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 from millstream.metrics.registry import MetricKey, MetricsScope
 from millstream.metrics.values import Metric
 
-#: The number of frames between full frames, which recover from lost frames.
+#: A full frame is sent at least once in this number of frames. After a lost frame, the reader
+#: continues with the next full frame.
 _FULL_FRAME_INTERVAL: Final = 20
 
 
@@ -22,8 +23,8 @@ _FULL_FRAME_INTERVAL: Final = 20
 class MetricsFrame:
     """All metrics, or the changes since the previous frame.
 
-    `names` are packed and absent from frames with changes. `indices` are 32-bit integers, and
-    `values` are 64-bit floats. Without indices, the frame contains all values.
+    `names` are packed; only full frames contain them. `indices` are 32-bit integers, and `values`
+    are 64-bit floats. Without `indices`, the frame contains all values.
     """
 
     number: int
@@ -106,7 +107,7 @@ class FrameReader:
     def apply(self, frame: MetricsFrame) -> None:
         """Apply a frame.
 
-        After a lost frame, frames with changes are ignored until the next full frame.
+        After a lost frame, frames without names are ignored until the next full frame.
         """
         keys = self._snapshot.keys
         if frame.names is not None:

@@ -50,7 +50,7 @@ _READERS: Final[Mapping[Stat, Callable[[Sensor], float]]] = {
 class UserSensor:
     """Records measurements of user code.
 
-    Created by `context.metrics`, and removed with its task.
+    Created by `context.metrics`, and removed with the task.
 
     Example:
         >>> class Sizes(Processor[str, str, str, str]):
@@ -186,8 +186,8 @@ class ContextMetrics(Mapping[MetricName, float]):
     ) -> UserSensor:
         """Add a sensor with `<operation>-rate` and `<operation>-total`.
 
-        The rate is in records per second. The metrics are in the group `stream-<scope>-metrics`
-        with the label `<scope>-id`.
+        They count the calls of `record`; the rate is per second. Both are in the group
+        `stream-<scope>-metrics` with the label `<scope>-id`.
 
         Args:
             scope: the kind of the entity, such as `processor`.

@@ -130,9 +130,10 @@ class Operator:
 
     @property
     def only_updates_cache(self) -> bool:
-        """Whether records only change the cache of `cached_store`, and read nothing else.
+        """Whether `process` only changes the cache of `cached_store`.
 
-        The results are emitted by a flush or an eviction. Valid after `init`.
+        If so, `process` reads nothing else, and the results are emitted by a flush or an eviction.
+        Valid after `init`.
         """
         return False
 
@@ -150,8 +151,8 @@ class Operator:
     def group(self, members: Mapping[str, Operator]) -> OperatorGroup | None:
         """Return the group of the operators that share stores.
 
-        Returns None to process single records. `members` contains all of these operators by node,
-        including this one.
+        Returns None if the operators must process single records. `members` contains all of these
+        operators by node, including this one.
         """
         return None
 

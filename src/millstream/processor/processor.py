@@ -90,7 +90,7 @@ class Processor(Generic[KIn, VIn, KOut, VOut]):
     def close(self) -> None:
         """Release resources when the task ends.
 
-        Stores can still be used, but not `forward`.
+        Stores can still be used, but `forward` raises an error.
 
         Example:
             >>> class Announce(Processor[str, str, str, str]):
@@ -173,7 +173,7 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
     def close(self) -> None:
         """Release resources when the task ends.
 
-        Stores can still be used, but not `forward`.
+        Stores can still be used, but `forward` raises an error.
 
         Example:
             >>> class Sum(FixedKeyProcessor[str, int, int]):
@@ -181,10 +181,10 @@ class FixedKeyProcessor(Generic[KIn, VIn, VOut]):
             ...     def process(self, record: FixedKeyRecord[str, int]) -> None:
             ...         self.total += record.value
             ...     def close(self) -> None:
-            ...         print("together", self.total)
+            ...         print("total:", self.total)
             >>> builder = StreamsBuilder()
             >>> _ = builder.stream("in", key=STRING, value=LONG).process_values(Sum)
             >>> with TopologyTestDriver(builder.build()) as driver:
             ...     driver.create_input_topic("in", key=STRING, value=LONG).pipe_values([1, 2])
-            together 3
+            total: 3
         """

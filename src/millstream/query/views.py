@@ -1,6 +1,6 @@
 """Read-only views of stores across all partitions.
 
-The views are Kafka Streams' `ReadOnlyKeyValueStore`, `ReadOnlyWindowStore` and
+The views correspond to Kafka Streams' `ReadOnlyKeyValueStore`, `ReadOnlyWindowStore` and
 `ReadOnlySessionStore`.
 """
 

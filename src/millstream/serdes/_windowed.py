@@ -15,7 +15,7 @@ K = TypeVar("K")
 
 _TIME: Final = struct.Struct(">q")
 _TIMES: Final = struct.Struct(">qq")
-#: The size of the sequence number after the window start in changelogs, which distinguishes
+#: The size of the sequence number that follows the window start in changelogs. It distinguishes
 #: duplicates.
 _SEQUENCE_BYTES: Final = 4
 
@@ -75,7 +75,8 @@ class WindowedSerde(ArgumentsSerde[Windowed[K]]):
             suffixes = self._pack_many([value[1] for value in values])
             return [key + suffix for key, suffix in zip(keys, suffixes, strict=True)]  # type: ignore[operator]
         except (BatchSerializationError, TypeError, IndexError, KeyError, struct.error):
-            # The list contains None or an invalid value, which the slow path reports.
+            # The list contains None or an invalid value. The slow path keeps None, and reports the
+            # invalid value.
             return super().serialize_many(topic, values)
 
     def deserialize_many(self, topic: str, datas: Sequence[bytes | None]) -> list[Any]:

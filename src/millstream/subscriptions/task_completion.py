@@ -95,7 +95,7 @@ class Completion:
 
     @property
     def is_done(self) -> bool:
-        """Whether the task was completed, with any outcome."""
+        """Whether this completion has an outcome."""
         return self._is_done
 
     @property
@@ -153,7 +153,7 @@ class Completion:
         return True
 
     def land(self, outcome: str, error: BaseException | None) -> None:
-        """Set the outcome: "complete", "retry" or "fail". Called by the subscription."""
+        """Set the outcome: "complete", "retry" or "fail". Further calls do nothing."""
         with self._lock:
             if self._is_done:
                 return
@@ -174,7 +174,7 @@ class CompletableTask(Protocol):
 
 
 class DeferralHost(Protocol):
-    """The part of the partition's host that completions need."""
+    """The operations of a partition that completions need."""
 
     @property
     def is_open(self) -> bool: ...

@@ -219,5 +219,5 @@ def test_the_examples_in_its_docstrings_run(example: doctest.DocTest) -> None:
 
 def test_an_address_of_another_machine_is_rejected() -> None:
     """Nothing is started, and the error explains the problem."""
-    with pytest.raises(EmbeddedKafkaError, match=r"cannot listen at 192\.0\.2\.77"):
+    with pytest.raises(EmbeddedKafkaError, match=r"cannot listen on 192\.0\.2\.77"):
         EmbeddedKafka(host="192.0.2.77").start()

@@ -44,7 +44,8 @@ class PropertyView:
 class SubscriptionPartitionView:
     """A partition of a subscription.
 
-    It is paused while it has too many pending tasks.
+    It is paused at `max_pending_records`, while its rate is 0, and while a change of its
+    concurrency waits for the tasks in flight.
     """
 
     topic: str

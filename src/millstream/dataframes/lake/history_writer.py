@@ -1,14 +1,14 @@
 """Writes the history of a topology to its internal topic exactly once.
 
-This guarantee covers crashes. There are three phases:
+This guarantee also holds after crashes. There are three phases:
 
     1 plan    The first driver commits a plan in a separate group. The plan contains the number of
-              rows, and the offsets at which the topic continues. From then on, all drivers have
-              the same rows with the same numbers.
+              rows, and the offsets at which the topic that follows the history continues. From
+              then on, all drivers have the same rows with the same numbers.
     2 steps   The rows are written in steps, in the order of their numbers. Each partition of a step
               is a transaction that contains the step's number, so that no step is written twice
               (see `kafka_writer`).
-    3 mark    Offsets of the history's topic, and of the topic that follows, are committed in the
+    3 mark    Offsets of the history's topic and of the topic that follows are committed in the
               application's group. If these offsets exist, the history is complete.
 
 Several drivers may write the same history concurrently. The plan and the mark are written in
@@ -117,7 +117,7 @@ class HistoryWriter:
     def write(self) -> int:
         """Write the missing part of the history; return early if canceled.
 
-        Returns the number of records that this call has written.
+        Returns the number of records that the last attempt has written; 0 if canceled.
 
         Raises:
             ConfigError: the table cannot be read as configured.
@@ -184,10 +184,10 @@ class HistoryWriter:
                 self._store_plan(plan, partitions)
             elif plan.counts != counts:
                 raise StreamsError(
-                    f"The table {history.path} has changed since an earlier start began to write "
-                    f"it to {into!r}: it had {sum(plan.counts.values())} rows, and now has "
-                    f"{sum(counts.values())}. Reset the application (`millstream reset`) to "
-                    "start over."
+                    f"The table {history.path} has changed since an earlier start of the "
+                    f"application began to write it to {into!r}: it had "
+                    f"{sum(plan.counts.values())} rows, and now has {sum(counts.values())}. Reset "
+                    "the application (`millstream reset`) to start over."
                 )
             written = write_in_steps(rows, into, plan.run, self.config, chunk=plan.chunk)
         finally:
@@ -252,7 +252,7 @@ class HistoryWriter:
     def _mark_complete(self, admin: GroupAdmin, plan: HistoryPlan, partitions: int) -> None:
         """Commit the offsets at which the application starts to read.
 
-        These are offsets of the history and of the topic.
+        These are offsets of the history's topic and of the topic that follows.
         """
         with self._fenced_producer() as producer:
             # Check after the fencing of earlier producers with the same transactional ID.
@@ -271,7 +271,7 @@ class HistoryWriter:
             _commit(producer, self.config.application_id, begin)
 
     def _check_no_lost_records(self, admin: GroupAdmin, plan: HistoryPlan) -> None:
-        """Check that the topic has not deleted records since the plan was made."""
+        """Check that the next topic has deleted no records since the plan was made."""
         then = self.history.then
         topic_partitions = (
             [] if then is None else [TopicPartition(then, number) for number in plan.resume]

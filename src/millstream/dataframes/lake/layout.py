@@ -67,7 +67,7 @@ def lake_rows(table: LakeTable) -> Callable[[DataFrame], DataFrame]:
 def stream_rows(frame: DataFrame, table: LakeTable) -> DataFrame:
     """Convert the records of a stream to rows.
 
-    The records have key, value, timestamp, headers, partition and offset.
+    The frame has the columns key, value, timestamp, headers, partition and offset.
     """
     from pyspark.sql import functions
 
@@ -91,9 +91,9 @@ def stream_rows(frame: DataFrame, table: LakeTable) -> DataFrame:
 
 
 def change_rows(frame: DataFrame) -> DataFrame:
-    """Convert a table's changes to rows.
+    """Convert the changes of a KTable to rows.
 
-    The rows contain the input offset, which determines the last change.
+    The rows contain the input offset, which determines the last change of each key.
     """
     from pyspark.sql import functions
 

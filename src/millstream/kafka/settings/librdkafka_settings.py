@@ -1,4 +1,4 @@
-"""Builds the settings of the two Kafka libraries.
+"""Builds the settings of the two Kafka client libraries.
 
 They combine the user's settings with those of Millstream. `librdkafka_settings` is for consumers,
 producers and the admin client; `kafka_python_settings` is for the member of the consumer group.
@@ -110,7 +110,8 @@ _FIRST_CONTACT_MS: Final = 15_000
 def librdkafka_settings(config: StreamsConfig, role: Role, client_id: str) -> dict[str, Any]:
     """Return the settings of a confluent-kafka client, or raise ConfigError.
 
-    Not for the role "member"."""
+    The role must not be "member".
+    """
     values = config.client_settings(role)
     settings: dict[str, Any] = {
         "bootstrap.servers": config.bootstrap_servers,
@@ -143,10 +144,10 @@ def kafka_python_settings(
 ) -> dict[str, Any]:
     """Return kafka-python's settings for a member of the application's group.
 
-    They only include group, network and security settings, because the member never fetches
-    records. Reads certificate files, so it must be called where the member runs. `thread_index` is
-    appended to `group.instance.id`, so each thread is a separate static member. Raises ConfigError
-    for unsupported settings.
+    They include group, network and security settings and the isolation level, but no settings for
+    fetching, because the member never fetches records. Reads certificate files, so it must be
+    called where the member runs. `thread_index` is appended to `group.instance.id`, so each thread
+    is a separate static member. Raises ConfigError for unsupported settings.
     """
     values = config.client_settings(role)
     servers = str(values.pop("bootstrap.servers", config.bootstrap_servers))
@@ -202,7 +203,7 @@ def create_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> 
     """
     tokens = settings.get("oauth_cb")
     if isinstance(tokens, LibrdkafkaTokens):
-        # librdkafka would wait for 10 s and not report the reason.
+        # Fail early: without a token, librdkafka would wait for 10 s and not report the reason.
         tokens.supply.token()
     try:
         return kind(dict(settings), logger=LIBRDKAFKA_LOGGER)
@@ -221,8 +222,8 @@ def _remedy(error: BaseException, settings: Mapping[str, Any]) -> str:
     if "No provider for SASL mechanism" in _reason(error):
         return (
             f"sasl.mechanism is {settings['sasl.mechanism']} (the default is GSSAPI, which is "
-            "Kerberos). It needs a librdkafka with Cyrus SASL: build confluent-kafka with such a "
-            "librdkafka, or set another mechanism."
+            "Kerberos). This mechanism needs a librdkafka with Cyrus SASL: build confluent-kafka "
+            "with such a librdkafka, or set another mechanism."
         )
     unreadable = unreadable_file(settings)
     if unreadable:
@@ -278,8 +279,8 @@ def _complete_producer(
             settings["socket.timeout.ms"], settings["transaction.timeout.ms"]
         )
         if "delivery.timeout.ms" not in values:
-            # librdkafka then uses the timeout of the transaction. Even without a timeout, as in
-            # Java, delivery would end with the transaction.
+            # librdkafka then uses the transaction timeout. Kafka Streams sets no delivery timeout
+            # here, with the same effect, because delivery ends with the transaction.
             del settings["delivery.timeout.ms"]
     weaker = [
         f"{name}={values[name]}"

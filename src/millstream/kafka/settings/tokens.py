@@ -110,7 +110,7 @@ class TokenSupply:
             if self._token is not None and self._is_valid():
                 return self._token
             if self._calling:
-                self._failure = self._hangs()
+                self._failure = self._timeout_error()
             assert self._failure is not None
             # A copy, so each call raises an error with its own traceback.
             failure = copy.copy(self._failure)
@@ -146,12 +146,12 @@ class TokenSupply:
                 _log.warning("The token could not be renewed, retrying: %s", failure)
             self._changed.notify_all()
 
-    def _hangs(self) -> StreamsError:
+    def _timeout_error(self) -> StreamsError:
         waited_s = (self._clock.monotonic_ms() - self._called_at_ms) / 1_000
         return AccessDeniedError(
             f"There is no token to log in with: {function_name(self._function)}, configured as "
-            f"{SETTING}, has not returned for {waited_s:.0f} s. Make sure that it fails "
-            "by itself, for example with a timeout for its requests."
+            f"{SETTING}, has not returned for {waited_s:.0f} s. Make sure that it "
+            "returns or raises in time, for example with a timeout for its requests."
         )
 
 
@@ -210,7 +210,7 @@ class KafkaPythonTokens(AbstractTokenProvider):  # type: ignore[misc]  # untyped
 def function_name(function: object) -> str:
     """Return the name of a function or of an object's class.
 
-    A repr may contain a secret.
+    The repr is not used, because it may contain a secret.
     """
     while isinstance(function, partial):
         function = function.func
@@ -220,15 +220,15 @@ def function_name(function: object) -> str:
 def _checked(returned: Any, function: TokenFunction, now_ms: int) -> Token:
     # The result contains a secret, so messages only name the types of its items.
     if not isinstance(returned, tuple | list) or not 2 <= len(returned) <= 4:
-        raise _no_token(function, f"a {type(returned).__name__}")
+        raise _invalid_token_error(function, f"an invalid value of type {type(returned).__name__}")
     given = tuple(returned)
     text, lifetime, principal, extensions = given + _DEFAULTS[len(given) - 2 :]
     is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool)
     if not isinstance(text, str) or not text or not is_number:
         kinds = ", ".join(type(each).__name__ for each in given)
-        raise _no_token(function, f"({kinds})" if text else "an empty token")
+        raise _invalid_token_error(function, f"({kinds})" if text else "an empty token")
     if not isinstance(extensions or {}, Mapping):
-        raise _no_token(function, f"extensions of type {type(extensions).__name__}")
+        raise _invalid_token_error(function, f"extensions of type {type(extensions).__name__}")
     lifetime_ms = int(lifetime * 1_000)
     if lifetime >= _EPOCH_FROM_S:
         lifetime_ms -= now_ms
@@ -246,7 +246,7 @@ def _checked(returned: Any, function: TokenFunction, now_ms: int) -> Token:
     )
 
 
-def _no_token(function: TokenFunction, instead: str) -> ConfigError:
+def _invalid_token_error(function: TokenFunction, instead: str) -> ConfigError:
     return ConfigError(
         f"{function_name(function)}, configured as {SETTING}, returned {instead}. It must return "
         f"{_RESULT_FORMAT}."

@@ -120,8 +120,8 @@ def completed_batch(calls: Sequence[Call], time: DownstreamTime) -> Batch:
     """Return the batch to emit for completed calls.
 
     It contains the records of the calls, with the results as values. `time` provides the stream
-    time at each record. The batch contains only the first calls if `time` ends it early, for
-    example because a stream-time punctuation becomes due.
+    time at each record. If `time` ends the batch early, for example because a stream-time
+    punctuation becomes due, the batch contains only the records of the first calls.
     """
     times = time.advance([call.batch.timestamps[call.index] for call in calls])
     calls = calls[: len(times)]
@@ -149,7 +149,7 @@ def failure_of(call: Call) -> Exception | None:
     """Return a call's exception, for exception handlers; None if it has a result.
 
     Raises:
-        BaseException: the call raised an exception that ends the process, such as SystemExit.
+        BaseException: the call raised an exception that is not an `Exception`, such as SystemExit.
     """
     error = call.error
     if error is None or isinstance(error, Exception):

@@ -22,8 +22,9 @@ class MapBatchesAsyncOperator(SingleRunnerOperator):
     """Replaces values with the results of concurrent calls that take Arrow batches.
 
     Each call processes one batch. While the maximum number of calls is running, records wait, and
-    the next batch contains all records that have arrived in the meantime: batches are small at low
-    load and large at high load. Results are emitted in the order of the records.
+    the next batch contains the records that have arrived in the meantime, up to `max_records`:
+    batches are small at low load and large at high load. Results are emitted in the order of the
+    records.
     """
 
     def __init__(
@@ -141,7 +142,8 @@ class MapBatchesAsyncOperator(SingleRunnerOperator):
 def _without_order(batch: Batch) -> Batch:
     """Drop the depth-first positions.
 
-    They are not needed: batches of several steps are queued in order.
+    They are only comparable within one step, but a call can process records of several steps. The
+    batches of these steps are queued in order.
     """
     if batch.order is None:
         return batch

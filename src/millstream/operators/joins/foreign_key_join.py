@@ -174,7 +174,7 @@ class SubscriptionSendOperator(Operator):
             return () if before is None else ((before, _DELETE_AND_RESPOND),)
         after = self._foreign_key(key, new)
         if after is None:
-            self.context.dropped(1, "their foreign key is null")
+            self.context.dropped(1, "the foreign key is null")
             return () if before is None else ((before, _DELETE_AND_RESPOND),)
         if before is None or not self._differ(after, before):
             return ((after, _RESPOND_IF_FOUND),)
@@ -186,8 +186,8 @@ class SubscriptionSendOperator(Operator):
         before = None if old is None else self._foreign_key(key, old)
         after = None if new is None else self._foreign_key(key, new)
         if before is not None and self._differ(after, before):
-            # The subscription to the new right row goes to another task, which does not store the
-            # old subscription.
+            # The old subscription is deleted separately, because the task that owns the new right
+            # row may not be the one that stores the old subscription.
             return ((before, _DELETE_QUIETLY), (after, _RESPOND))
         return ((after, _RESPOND),)
 
@@ -226,7 +226,7 @@ class SubscriptionReceiveOperator(Operator):
                 if subscription.instruction == _RESPOND:
                     kept.append(index)
                 else:
-                    self.context.dropped(1, "their foreign key is null")
+                    self.context.dropped(1, "the foreign key is null")
                 continue
             try:
                 key, value = self._encoded(foreign_key, subscription)
@@ -392,7 +392,7 @@ class ResponseResolverOperator(Operator):
             kept.append(index)
             results.append(result)
         if outdated:
-            self.context.dropped(outdated, "their left rows have changed since the subscription")
+            self.context.dropped(outdated, "the left row has changed since the subscription")
         if kept:
             done = batch if len(kept) == len(batch) else batch.take(kept)
             output.emit(done.with_values(results))

@@ -28,8 +28,8 @@ class SuppressLimits:
 
     #: How far stream time must exceed the time of a change before the change is emitted.
     wait_ms: int
-    #: Whether the time of a change is the end of its window; otherwise the timestamp of the first
-    #: suppressed record of its key.
+    #: Whether the time of a change is the end of its window; otherwise, it is the timestamp of the
+    #: first suppressed record of its key.
     by_window: bool
     max_records: int | None
     max_bytes: int | None
@@ -95,7 +95,7 @@ class TableSuppressOperator(Operator):
         change: BufferedChange,
         output: Output,
     ) -> None:
-        # A window that was closed without a value was never emitted to downstream nodes.
+        # A window has one final result. If it is None, downstream nodes have nothing to delete.
         if change.new_value is None and self._limits.by_window:
             return
         after = None if batch.order is None else batch.order[index]
@@ -159,7 +159,8 @@ def _window_end(key: Any) -> int:
     if isinstance(key, Windowed):
         return key.window.end_ms
     raise TypeError(
-        f"Results of windows must have Windowed keys, but got {type(key).__name__}: {key!r}."
+        "suppress() with until_window_closes needs Windowed keys, but got "
+        f"{type(key).__name__}: {key!r}."
     )
 
 

@@ -24,9 +24,9 @@ from millstream.operators.tables.table_change import Change
 class TableSelectOperator(Operator):
     """Turns the changes of a table into changes of its groups.
 
-    A row that stays in its group causes one change; a row that moves first leaves its old group. A
-    row for which the selector returns None, or None as key or value, is in no group. Changes of a
-    versioned table that are not the latest are dropped.
+    A row that stays in its group causes one change. A row that moves causes two: it leaves its old
+    group, and then enters the new one. A row for which the selector returns None, or None as key or
+    value, is in no group. Changes of a versioned table that are not the latest are dropped.
 
     `send_old_values` is unused, because no table node follows a grouping.
     """

@@ -109,7 +109,8 @@ class ExactlyOnce:
         return True
 
     def publish(self, offsets: Mapping[TopicPartition, CommitOffset], overall: Deadline) -> None:
-        # After this timeout, the broker has aborted the transaction, even if no response arrived.
+        # Waiting longer than the transaction timeout is useless: by then, the broker has aborted
+        # the transaction, even if no response arrived.
         timeout_ms = overall.remaining_ms(self._transaction_timeout_ms)
         deadline = Deadline(self._clock, timeout_ms)
         try:

@@ -31,7 +31,7 @@ from millstream.runtime.loop.uncommitted_work import UncommittedWork
 from millstream.runtime.queries.pending_queries import BatchLimiter, PendingQueries
 from millstream.runtime.queries.store_queries import StoreQueries
 from millstream.runtime.stack_inspection import raised_by_user_code
-from millstream.runtime.states.thread_states import THREAD_STATES, StateMachine, ThreadState
+from millstream.runtime.states.thread_states import THREAD_TRANSITIONS, StateMachine, ThreadState
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.task.time_limits import TimeLimits
 from millstream.runtime.task_management.global_store_updater import (
@@ -123,7 +123,7 @@ class StreamThread:
         self._clock = clock
         self._waker = waker
         self._machine = StateMachine(
-            settings.name, ThreadState.CREATED, THREAD_STATES, clock, self._on_state
+            settings.name, ThreadState.CREATED, THREAD_TRANSITIONS, clock, self._on_state
         )
         self._stopping = self._paused = False
         self._stop_reason = "close requested"

@@ -10,7 +10,7 @@ from typing import Any
 
 from millstream.clock import Clock
 from millstream.runtime.states.thread_states import (
-    CLIENT_STATES,
+    CLIENT_TRANSITIONS,
     ClientState,
     OwnedTask,
     StateMachine,
@@ -50,7 +50,7 @@ class ClientStateTracker:
         self._machine = StateMachine(
             f"Application {application_id}",
             ClientState.CREATED,
-            CLIENT_STATES,
+            CLIENT_TRANSITIONS,
             clock,
             self._on_change,
         )

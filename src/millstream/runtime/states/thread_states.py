@@ -37,7 +37,7 @@ class ThreadState(enum.Enum):
 
 
 _T = ThreadState
-THREAD_STATES: Final[Mapping[ThreadState, frozenset[ThreadState]]] = {
+THREAD_TRANSITIONS: Final[Mapping[ThreadState, frozenset[ThreadState]]] = {
     _T.CREATED: frozenset({_T.STARTING, _T.PENDING_SHUTDOWN}),
     _T.STARTING: frozenset({_T.PARTITIONS_REVOKED, _T.PARTITIONS_ASSIGNED, _T.PENDING_SHUTDOWN}),
     _T.PARTITIONS_REVOKED: frozenset(
@@ -60,7 +60,7 @@ class TaskState(enum.Enum):
         CREATED ──► STANDBY ──► RESTORING ──► RUNNING
            └───────────────────► ▲               │
                        ▲         │               │
-                       └───── SUSPENDED ◄────────┘   from all of these
+                       └───── SUSPENDED ◄────────┘   from all states above
                                  ▼
                               CLOSED ──► CREATED     revived, its state deleted
 
@@ -68,7 +68,8 @@ class TaskState(enum.Enum):
     - STANDBY: the stores follow their changelogs; no input is read.
     - RESTORING: the stores are restored before processing starts.
     - RUNNING: the task processes records.
-    - SUSPENDED: committed and stopped, with open stores for the next state.
+    - SUSPENDED: stopped, with open stores for the next state. The work is committed, unless the
+      task is closed after a failure.
     - CLOSED: nothing is open. Tasks that were never opened also pass through SUSPENDED.
 
     Follows Kafka Streams, except for STANDBY: in Kafka Streams, a standby is a separate kind of
@@ -92,7 +93,7 @@ class OwnedTask(NamedTuple):
 
 
 _K = TaskState
-TASK_STATES: Final[Mapping[TaskState, frozenset[TaskState]]] = {
+TASK_TRANSITIONS: Final[Mapping[TaskState, frozenset[TaskState]]] = {
     _K.CREATED: frozenset({_K.STANDBY, _K.RESTORING, _K.SUSPENDED}),
     _K.STANDBY: frozenset({_K.RESTORING, _K.SUSPENDED}),
     _K.RESTORING: frozenset({_K.RUNNING, _K.SUSPENDED}),
@@ -130,7 +131,7 @@ class ClientState(enum.Enum):
 
 
 _C = ClientState
-CLIENT_STATES: Final[Mapping[ClientState, frozenset[ClientState]]] = {
+CLIENT_TRANSITIONS: Final[Mapping[ClientState, frozenset[ClientState]]] = {
     _C.CREATED: frozenset({_C.REBALANCING, _C.PENDING_SHUTDOWN}),
     _C.REBALANCING: frozenset({_C.RUNNING, _C.PENDING_SHUTDOWN, _C.PENDING_ERROR}),
     _C.RUNNING: frozenset({_C.REBALANCING, _C.PENDING_SHUTDOWN, _C.PENDING_ERROR}),
@@ -157,13 +158,13 @@ class StateMachine(Generic[S]):
         self,
         subject: str,
         start: S,
-        following: Mapping[S, frozenset[S]],
+        transitions: Mapping[S, frozenset[S]],
         clock: Clock,
         listener: Callable[[S, S, str], None] | None = None,
     ) -> None:
         self.subject = subject
         self.state = start
-        self._following = following
+        self._transitions = transitions
         self._clock = clock
         self._listener = listener
         self._history: deque[str] = deque(maxlen=_HISTORY_LENGTH)
@@ -174,7 +175,7 @@ class StateMachine(Generic[S]):
         return list(self._history)
 
     def can_transition_to(self, state: S) -> bool:
-        return state in self._following[self.state]
+        return state in self._transitions[self.state]
 
     def transition_to(self, state: S, why: str) -> None:
         """Change the state.

@@ -13,7 +13,7 @@ from millstream.operators.record_batch import Batch
 from millstream.operators.user_calls import BatchInterruptedError
 from millstream.processor.punctuation import PunctuationType
 from millstream.record import TaskId, TopicPartition
-from millstream.runtime.states.thread_states import TASK_STATES, StateMachine, TaskState
+from millstream.runtime.states.thread_states import TASK_TRANSITIONS, StateMachine, TaskState
 from millstream.runtime.task.commit_metadata import CommitMetadata
 from millstream.runtime.task.punctuations import IMMEDIATELY, EarliestPunctuation
 from millstream.runtime.task.queues.partition_group import TaskBatch
@@ -34,7 +34,7 @@ _COMPLETION_WAIT_MS = 100
 
 
 class StreamTask:
-    """Reads its partitions, runs its nodes and tracks the offsets to commit.
+    """Runs its nodes on records and tracks the offsets to commit.
 
     The task does not commit by itself: its thread commits all tasks together, because they share
     one producer. The order is `drain` if the task is being released, `prepare_commit`, the
@@ -94,7 +94,7 @@ class StreamTask:
         # Whether a commit is waiting for the records in flight.
         self._is_draining = False
         self._state = StateMachine(
-            f"Task {task_id}", TaskState.CREATED, TASK_STATES, clock, self._log_state
+            f"Task {task_id}", TaskState.CREATED, TASK_TRANSITIONS, clock, self._log_state
         )
 
     @property
@@ -148,7 +148,7 @@ class StreamTask:
         Brokers older than Kafka 2.8 have no topic ids.
 
         Raises:
-            Exception: a storage or changelog failed, and a processor's init() suppressed the error.
+            Exception: a store or changelog failed, and a processor's init() caught the error.
         """
         topics = {partition.topic for partition in self.partitions}
         self.topic_ids = {t: each for t, each in (topic_ids or {}).items() if t in topics}
@@ -182,8 +182,8 @@ class StreamTask:
     def close(self, *, clean: bool) -> None:
         """Close the task. Uncommitted work is lost.
 
-        If not `clean`, the state on disk does not match the committed offsets: uncommitted state is
-        dropped, and the state is restored from the changelog.
+        If not `clean`, uncommitted changes of the stores are discarded. The next owner restores
+        missing changes from the changelogs.
         """
         if self.state is TaskState.CLOSED:
             return
@@ -221,13 +221,16 @@ class StreamTask:
             self.commit_needed = True
 
     def is_processable(self, at_end: Callable[[TopicPartition], bool], max_idle_ms: int) -> bool:
-        """Return whether the next record may be taken now; see `PartitionGroup.is_ready`."""
+        """Return whether `step` has work: a call has completed, or a record may be taken.
+
+        See `PartitionGroup.is_ready`.
+        """
         processing = self.processing
         group, capacity = processing.group, self._capacity
         self._can_take = (
             group.size > 0
             and not self._is_draining
-            # A commit may be impossible at the moment, for example during a rebalance.
+            # Too many uncommitted writes: wait for a commit, which a rebalance may delay.
             and not (self.commit_needed and self.stores.needs_commit)
             and (capacity is None or capacity > 0)
             and group.is_ready(at_end, max_idle_ms, self._clock.monotonic_ms())
@@ -473,7 +476,7 @@ class StreamTask:
 
     def punctuate_wall_clock_time(self) -> bool:
         """Run the wall-clock punctuations that are due; return whether there were any."""
-        # The forwarded records might be in flight as well, so the commit might never happen.
+        # Records that punctuators forward could be in flight in turn and delay the commit forever.
         if self._is_draining:
             return False
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock.now_ms())
@@ -597,9 +600,9 @@ class StreamTask:
         return self.processing.executor.awaits_delivery
 
     def on_delivered(self) -> None:
-        """Report that all sent records were delivered or rejected.
+        """Finish the records that waited for deliveries.
 
-        Finishes waiting records.
+        Called when all sent records have been delivered or rejected.
         """
         self.processing.executor.on_delivered()
         self._release_completed()

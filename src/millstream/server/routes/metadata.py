@@ -40,7 +40,7 @@ class MetadataRoutes:
             get(
                 "/metadata/topology",
                 lambda _: backend.topology(),
-                "The topology: sub-topologies, global stores, and Kafka Streams' description.",
+                "The topology: sub-topologies, global stores, and text in Kafka Streams' format.",
                 "Topology",
             ),
             get(
@@ -59,7 +59,7 @@ class MetadataRoutes:
             get(
                 "/metadata/stores/{store}/keys/{key}",
                 self._of_key,
-                "The instance that has a key, according to Kafka's default partitioner.",
+                "The instances that have a key, according to Kafka's default partitioner.",
                 "Place",
                 *(STORE, KEY, KEY_AS),
             ),
@@ -86,7 +86,9 @@ class MetadataRoutes:
         codec = self._backend.codec_of(name)
         if codec is None or self._backend.is_global(name):
             raise HttpError(
-                400, "WRONG_STORE_KIND", f"The keys of store {name} have no single location."
+                400,
+                "WRONG_STORE_KIND",
+                f"Store {name} is global or internal, so its keys have no single location.",
             )
         place = known_location(self._backend, name, given_key(request, codec))
         if place is None:
@@ -147,7 +149,10 @@ def subscription_endpoints(backend: ServerBackend, threads: RequestThreads) -> l
         except orjson.JSONDecodeError as error:
             raise bad_request(f"The body is not JSON: {error}.") from None
         if not isinstance(given, dict) or not given:
-            raise bad_request('The body must contain properties: {"partition_concurrency": 20}.')
+            raise bad_request(
+                "The body must be a JSON object of properties, such as "
+                '{"partition_concurrency": 20}.'
+            )
         try:
             properties = backend.change_properties(given)
         except (ConfigError, TypeError) as error:

@@ -1,11 +1,11 @@
-"""Assigns folders of an application's state on one host to clients.
+"""Assigns an application's state folders on one host to clients.
 
 A client consists of the stream threads of one driver on one host, which share a state folder.
 Threads of several drivers may run on the same host if Spark's executors share `state.dir`, but must
 not share a folder, because they would wait for each other's locks. So each thread claims its
 client's folder before it opens any state:
 
-    <state.dir>/<application.id>/            the first driver's, the only one in most applications
+    <state.dir>/<application.id>/            the first driver's folder; usually the only one
         .clients                             locked while a folder is being claimed
         .client                              the driver's id, locked while its threads run here
         kafka-streams-process-metadata       the client's process id (Kafka Streams' own file)
@@ -53,7 +53,7 @@ NewProcessId = Callable[[], uuid.UUID]
 
 
 class ClientFolder:
-    """A folder claimed by a client. A shared lock on `file` is held until `release`."""
+    """A folder claimed by a client. Its `.client` file stays locked until `release`."""
 
     def __init__(self, path: Path, process_id: uuid.UUID, file: NonInheritableFile) -> None:
         self.path = path
@@ -75,8 +75,8 @@ def claim_folder(
     """Claim the driver's previous folder, or the first one without a running client.
 
     Raises:
-        LockError: more than 64 clients run on this host, or another process is stuck while claiming
-            its folder.
+        LockError: more than 64 clients run on this host, another process is stuck while claiming
+            its folder, or another program keeps deleting the directory.
         StreamsError: the folder's process id cannot be read, and other threads use the folder.
     """
     with clients_lock(application, disk, clock):
@@ -102,8 +102,8 @@ def _folder_of(application: Path, driver: uuid.UUID, disk: Disk) -> Path:
         return folder
     raise LockError(
         f"All {MAX_CLIENTS} client folders in {application} are used by other drivers, whose ids "
-        f"are in the file {_CLIENT_FILE} of each folder. Start fewer drivers on one host, or give "
-        "them different settings of state.dir."
+        f"are in the file {_CLIENT_FILE} of each folder. Start fewer drivers on one host, or set a "
+        "different state.dir for each of them."
     )
 
 
@@ -227,7 +227,8 @@ def load_or_create_process_id(
     except ValueError as error:
         if not may_replace:
             raise StreamsError(
-                f"{path} does not contain a process id: {error}. Delete it to create a new one."
+                f"{path} does not contain a process id: {error}. Stop all threads that use "
+                "the folder; the next start then replaces the file."
             ) from error
         logger.warning("%s does not contain a process id (%s); replacing it", path, error)
         disk.delete(path)

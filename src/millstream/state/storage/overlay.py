@@ -93,9 +93,9 @@ class OverlayStore(_Writes):
 
     A commit may be acknowledged some time after it begins, and must not include the writes in
     between: `on_commit_started` freezes the writes of the commit, and later writes go above them.
-    Only commits and restoration write to the storage: a write must not be on disk before all of its
-    results are delivered. Otherwise, a processor that forwards each key once would never forward it
-    after a crash.
+    Only commits and restoration write to the storage: a write must not be on disk before all
+    results of the same records are delivered. Otherwise, a processor that forwards each key only
+    once might find a key in the store after a crash, and never forward it.
 
     The overlay itself has no limit; `UncommittedBudget` limits the overlays of a thread.
 
@@ -112,7 +112,7 @@ class OverlayStore(_Writes):
         self.before_commit: Callable[[], None] | None = None
         self._storage = storage
         self._check = check
-        # Ranges of committed keys that the next batch deletes.
+        # Ranges of committed keys that the next write to the storage deletes.
         self._deleted_ranges: list[tuple[bytes, bytes]] = []
         # The frozen writes of a pending commit, which are then the layer below.
         self._frozen: _FrozenWrites | None = None
@@ -120,11 +120,11 @@ class OverlayStore(_Writes):
 
     @property
     def uncommitted_bytes(self) -> int:
-        """An upper bound: a key counts once per write; see `count_uncommitted`."""
+        """An upper bound, as a key counts once per write; see `count_uncommitted`."""
         return self._bytes
 
     def count_uncommitted(self) -> int:
-        """Count the bytes of uncommitted keys and values: 0.1 us per key.
+        """Count the bytes of uncommitted keys and values, in 0.1 us per key.
 
         `put` does not look up the value that it replaces, as this would cost more than the rest of
         the call. So a key counts once per write until this method is called.
@@ -296,9 +296,9 @@ class UncommittedBudget:
         if self._max_bytes < 0 or self._total * 4 <= self._max_bytes * 3:
             self._is_exceeded = False
         elif self._total > self._max_bytes and not self._is_exceeded:
-            # After an exact count, the limit counts as exceeded from three quarters on. Otherwise,
-            # keys that are overwritten repeatedly just below the limit would cause a count after
-            # each batch.
+            # After an exact count, a total above three quarters of the limit is treated as
+            # exceeding it. Otherwise, keys that are overwritten repeatedly just below the limit
+            # would cause a count after each batch.
             for writes in self._bytes:
                 self._bytes[writes] = writes.count_uncommitted()
             self._total = sum(self._bytes.values())

@@ -18,9 +18,9 @@ V = TypeVar("V")
 class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
     """A store of versions of values.
 
-    Each version is valid from its timestamp until that of the next one. Kafka Streams'
+    Each version is valid from its timestamp until that of the next one. This is Kafka Streams'
     `VersionedKeyValueStore` (KIP-889). Versions may be put in any order, unless they are older than
-    the newest version in the store by more than the history retention. They can be read equally far
+    the newest version in the store by more than the history retention. Reads can go equally far
     back. The latest version of a key is always kept. The store is never cached.
 
     The examples of the methods start with an empty store `prices` of strings and integers.
@@ -102,7 +102,7 @@ class VersionedKeyValueStore(TypedStore[K, VersionedTable], Generic[K, V]):
         return VersionedRecord(old.value, old.timestamp)
 
     def get(self, key: K, as_of: int | None = None) -> VersionedRecord | None:
-        """Return the latest version of a key, or the one that was valid at a time.
+        """Return the latest version of a key, or the one valid at a given time.
 
         Follows Kafka Streams: the result does not include the end of the validity.
 

@@ -40,10 +40,7 @@ class PureKeyIndex:
 
     @property
     def needs_fill(self) -> bool:
-        """Whether the index is not filled.
-
-        If so, the next query first reads all stored keys.
-        """
+        """Whether the next query must first read all stored keys, to fill the index."""
         return self._needs_fill
 
     def add(self, stored: bytes) -> None:
@@ -60,7 +57,7 @@ class PureKeyIndex:
 
     def _fill(self) -> None:
         if self._is_filling:
-            raise RuntimeError("the index was read while it is being filled")
+            raise RuntimeError("The index was read while it was being filled.")
         self._is_filling = self._has_changed = True
         try:
             while self._has_changed:

@@ -33,9 +33,9 @@ _FORMATS: Final[Mapping[str, Callable[[str], Any]]] = {".json": _json, ".toml": 
 class PropertiesFile:
     """A file that overrides the properties given in code.
 
-    It also does so while a subscription runs. Names are Millstream's or Decaton's, as for
-    `Properties.from_mapping`. A subscription starts only if the whole file is valid. Later, a
-    changed file is applied once its content has been stable for one `poll_interval`, so that
+    Changes to the file also apply while a subscription runs. Names are Millstream's or Decaton's,
+    as for `Properties.from_mapping`. A subscription starts only if the whole file is valid. Later,
+    a changed file is applied once its content has been stable for one `poll_interval`, so that
     half-written files are not applied. Problems are logged once, and the affected properties keep
     their values. A property that is no longer in the file gets the value given in code.
 
@@ -139,8 +139,9 @@ def parse_content(file: PropertiesFile, data: bytes, properties: Properties) -> 
         ) from error
     if not isinstance(found, Mapping):
         raise ConfigError(
-            f"The properties file {os.fspath(file.path)} contains {type(found).__name__}, but must "
-            "contain an object with properties by name."
+            f"The properties file {os.fspath(file.path)} contains a value of type "
+            f"{type(found).__name__}, but must contain an object that maps property names to "
+            "values."
         )
     return parse_properties(properties.table(), found)
 

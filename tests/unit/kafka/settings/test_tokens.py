@@ -113,8 +113,8 @@ def test_a_blocked_renewal_does_not_delay_callers_while_the_old_token_is_valid()
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (SECRET, "returned a str"),
-        ((SECRET,), "returned a tuple"),
+        (SECRET, "returned an invalid value of type str"),
+        ((SECRET,), "returned an invalid value of type tuple"),
         ((SECRET, "100"), r"returned \(str, str\)"),
         ((SECRET, True), r"returned \(str, bool\)"),
         (("", 100), "an empty token"),

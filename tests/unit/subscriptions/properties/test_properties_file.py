@@ -46,7 +46,7 @@ def test_file_takes_precedence(tmp_path: Path, name: str, content: str | bytes) 
         ("p.json", "", "cannot be parsed: "),
         ("p.json", "[" * 100_000, "cannot be parsed: "),
         ("p.json", b'{"a": "\xff"}', "cannot be parsed: .*utf-8"),
-        ("p.json", "[1]", "contains list, but must contain an object"),
+        ("p.json", "[1]", "contains a value of type list, but must contain an object"),
         ("p.json", '{"partition_concurrency": 0}', "p.json: partition_concurrency is 0"),
         ("p.toml", "partition_concurency = 8", "Did you mean 'partition_concurrency'"),
         ("p.toml", "#" * (1 << 20) + "#", "larger than 1048576 bytes"),

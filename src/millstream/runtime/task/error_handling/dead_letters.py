@@ -36,7 +36,7 @@ _BUILT_IN = (
 
 
 class DeadLetters:
-    """Wraps the user's exception handlers so that their dead letters are sent.
+    """Wraps exception handlers so that their dead letters are sent.
 
     Dead letters are sent with the outputs; under exactly-once, in the same transaction. `topic` is
     the dead-letter topic of the built-in handlers, if any. `await_deliveries` waits for the
