@@ -220,7 +220,7 @@ FAMILY = Family(
             "header",
             "a number as a header value, which is only detected when the record is sent",
             processed(SetInvalidHeader),
-            Raises(ProductionError, ["the client rejects it", "Headers must be"]),
+            Raises(ProductionError, ["the client rejected it", "Headers must be"]),
         ),
         case(
             "no-sink",

@@ -2,7 +2,7 @@
 
 By default, an application forwards the current result of a window at every commit. Alerts, invoices
 and emails only need the final result. `emit_strategy(ON_WINDOW_CLOSE)` emits it from the
-aggregation itself; `suppress(until_window_closes)` emits it at a later point of the topology, for
+aggregation itself; `suppress(until_window_closes)` emits it at a later point in the topology, for
 example after a filter on the table. Both depend on stream time: if no more records arrive, the last
 windows stay open.
 """

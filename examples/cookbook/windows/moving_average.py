@@ -2,8 +2,9 @@
 
 Tumbling windows advance by their whole length, and hopping windows by smaller steps. A moving
 average needs `SlidingWindows`, which define a window for each record: it ends with the record and
-contains the records of the minute before. The aggregate is a sum and a count, because an average
-alone cannot be updated.
+contains the records of the minute before. If more records follow within a minute, another window
+starts right after the record. The aggregate is a sum and a count, because an average alone cannot
+be updated.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ MAX_SILENCE_MS = 5 * 60_000
 class WatchForSilence(Processor[str, str, str, str]):
     """A processor that raises an alarm for silent devices.
 
-    The store contains the time of each device's latest record, negated after an alarm.
+    The store contains the time of each device's latest record, or, after an alarm, the negated time
+    of the alarm.
     """
 
     def init(self, context: ProcessorContext[str, str]) -> None:

@@ -4,7 +4,7 @@ This requires two aggregations. The first one counts by product and hour. Its ta
 by hour: when the count of a product changes, the subtractor removes the old count and the adder
 adds the new one. The aggregate of an hour is a dict of all its products, so that a product that
 drops out of the top three can be replaced. If there are too many products for that, keep the best
-hundred; a product that rises into this hundred then appears late.
+hundred; a product that has dropped out then returns only when its own count changes.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class AtLeastOnceWriter:
     target: OutputTopic
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Write pyarrow record batches, and yield the number of records, in `mapInArrow`."""
+        """Write pyarrow record batches and yield the number of records, for `mapInArrow`."""
         target = self.target
         producer = RecordProducer(
             target.settings, task_timeout_ms=target.timeout_ms, speedups=target.speedups
@@ -100,7 +100,7 @@ class ExactlyOnceWriter:
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Write batches of `WIRE_SCHEMA` and yield the number of records.
 
-        The batches are sorted by partition.
+        The rows must be sorted by partition, across all batches.
         """
         sent = 0
         writer: _PartitionWriter | None = None

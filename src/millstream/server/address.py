@@ -76,7 +76,7 @@ def write_address(folder: Path, address: ServerAddress, *, with_token: bool) -> 
         "pid": os.getpid(),
     }
     temporary.unlink(missing_ok=True)
-    # Always created, never opened: an existing file may belong to another user.
+    # Always create the file: an existing one may belong to another user.
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,8 +110,8 @@ def is_served(folder: Path) -> bool:
 def read_address(folder: Path) -> ServerAddress | None:
     """Return the address of the application with this state directory, or None.
 
-    Files of other users are ignored, because they could direct a token to another server. The token
-    is empty if it was configured.
+    Files of other users are ignored, because they could make the caller send its token to another
+    server. The token is empty if it is not in the file, because it is a configured token.
     """
     try:
         with open(folder / ADDRESS_FILE, encoding="utf-8") as file:

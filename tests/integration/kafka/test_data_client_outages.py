@@ -198,7 +198,7 @@ def test_a_full_queue_is_waited_for_up_to_the_task_timeout(
     client.on_wait = lambda: notified_at.append(time.monotonic())
 
     def warnings() -> int:
-        return sum("waits for space" in message for message in caplog.messages)
+        return sum("waiting for space" in message for message in caplog.messages)
 
     with ThreadPoolExecutor(1) as pool:
         with Frozen(broker):

@@ -130,7 +130,7 @@ def test_the_error_of_an_invalid_record_contains_its_index(
     producer: RecordProducer, invalid: dict[str, Any]
 ) -> None:
     """The records before it are handed over, those after it are not."""
-    with pytest.raises(RecordRefusedError, match="client rejects it") as raised:
+    with pytest.raises(RecordRefusedError, match="client rejected it") as raised:
         producer.send_many("t", **{**VALID_COLUMNS, **invalid})
     assert (raised.value.index, raised.value.topic) == (2, "t")
     assert producer.unacknowledged == 2

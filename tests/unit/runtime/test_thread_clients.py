@@ -44,7 +44,7 @@ def test_wait_for_a_full_queue_follows_the_settings(
     with pytest.raises(BrokerUnavailableError, match="queue has been full for"):
         clients.producer.send("out", None, b"k", b"v", 1)
     assert 0.4 <= time.monotonic() - began < 5
-    assert sum("waits for space" in message for message in caplog.messages) >= 2
+    assert sum("waiting for space" in message for message in caplog.messages) >= 2
 
 
 def test_thread_logs_whether_the_extension_is_used(

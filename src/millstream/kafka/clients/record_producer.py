@@ -60,11 +60,12 @@ class RecordProducer:
     """Writes records in order per partition. Not thread-safe.
 
     `buffer.memory` limits the queue of unsent records. If the queue is full, a send waits for
-    space, with a warning every `max_block_ms` (`max.block.ms`), until `task_timeout_ms`
-    (`task.timeout.ms`, at least `max_block_ms`) have passed. With `reprocess_on_timeout`, a record
-    without a handler that was not delivered in time raises a TaskMigratedError, so the work since
-    the last commit is repeated. The constructor raises ConfigError if librdkafka rejects a setting,
-    or if `speedups` requires the extension and it is missing.
+    space, and logs a warning every `max_block_ms` (`max.block.ms`). It raises an error instead of
+    the first warning that is due after `task_timeout_ms` (`task.timeout.ms`). With
+    `reprocess_on_timeout`, a TaskMigratedError is raised if a record without a handler was not
+    delivered in time, so the work since the last commit is repeated. The constructor raises
+    ConfigError if librdkafka rejects a setting, or if `speedups` requires the extension and it is
+    missing.
     """
 
     def __init__(
@@ -163,8 +164,8 @@ class RecordProducer:
         Raises:
             RecordRefusedError: the client rejected one record; the records before it were sent.
             ProductionError: an earlier record failed. Raised until `purge`.
-            BrokerUnavailableError: the queue was full for too long, after some of the records were
-                sent, or the maximum batch size of the topic could not be read.
+            BrokerUnavailableError: the queue was full for too long, and some of the records may
+                have been sent; or the maximum batch size of the topic could not be read.
             TaskMigratedError: another producer has taken over.
             IllegalStateError: the producer is closed, or a tracked topic has no explicit partition.
         """
@@ -191,7 +192,7 @@ class RecordProducer:
         headers: Sequence[Headers | None] | None,
         handler: RejectionHandler,
     ) -> None:
-        """Send records of an untracked topic, with a handler for failed records.
+        """Send records to an untracked topic, with a handler for failed records.
 
         Otherwise like `send_many`. The handler is called during this call or a later one; after a
         flush, it has been called for all failed records. If the handler returns an error, that
@@ -309,8 +310,8 @@ class RecordProducer:
 
         Only call this when all tasks of the thread are closed without a commit (they were lost,
         have migrated, or the thread failed): it drops the records of all tasks, and a later commit
-        would skip the dropped records. If called before the next owner gets the tasks, no late
-        records follow the records of that owner.
+        would skip the dropped records. If called before the next owner gets the tasks, no records
+        of this producer follow the records of that owner.
 
         Waits up to `timeout_ms` for the responses to records in flight. Unacknowledged records are
         not sent again, but a stalled broker may still read them from its socket. Afterwards, the
@@ -327,8 +328,10 @@ class RecordProducer:
     def close(self, timeout_ms: int = _CLOSE_TIMEOUT_MS) -> None:
         """Send the remaining records within the timeout, and close.
 
-        Drops the other records with a warning, and aborts an open transaction. Can be called
-        several times. With a timeout of 0, unsent records are dropped immediately.
+        Drops records that are still unacknowledged, with a warning. An open transaction is not
+        completed: its unsent records are dropped, and the next producer with the same transactional
+        ID aborts it. Can be called several times. With a timeout of 0, unsent records are dropped
+        immediately.
         """
         if self._clients.closed:
             return
@@ -414,7 +417,7 @@ class RecordProducer:
                 "task.timeout.ms.",
                 topic=topic,
             )
-        _log.warning("%s A record for %s waits for space.", problem, topic)
+        _log.warning("%s A record for %s is waiting for space.", problem, topic)
 
     def _rejection(self, raised: KafkaException, batch: PendingSend) -> StreamsError:
         error: KafkaError = raised.args[0]
@@ -450,7 +453,7 @@ class RecordProducer:
 
 @dataclass(slots=True)
 class _FullQueue:
-    """A record that waits for space in the producer's queue.
+    """A record that is waiting for space in the producer's queue.
 
     Contains the index of the record, the start of the wait, and the deadline of the next warning.
     """
@@ -462,7 +465,7 @@ class _FullQueue:
 
 def _invalid_record(error: Exception, batch: PendingSend) -> RecordRefusedError:
     return RecordRefusedError(
-        f"A record was not written, because the client rejects it: {type(error).__name__}: "
+        f"A record was not written, because the client rejected it: {type(error).__name__}: "
         f"{error}. Headers must be pairs of a str and bytes (or None), and the timestamp must "
         "be in milliseconds since the epoch.",
         index=batch.last_attempted,

@@ -1,7 +1,7 @@
 """Creation of operators from the operations of a topology.
 
-This is the only module that maps operations to operators. It is called once for each node of a
-task, never for a record.
+This is the only module that maps operations to operators. `compile_operator` is called once for
+each node of a task, never for a record.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def compile_operator(operation: Operation) -> Operator:
     raise TypeError(f"There is no operator for {operation!r}.")
 
 
-#: The fields of operations that contain user functions, which are called once per record.
+#: The fields of operations that may contain a single user function.
 _USER_FUNCTIONS: Final = frozenset(
     {
         "action",
@@ -89,7 +89,7 @@ _USER_FUNCTIONS: Final = frozenset(
 
 def with_interruptible_functions(operation: Operation, calls: UserCalls) -> Operation:
     if isinstance(operation, ConcurrentOperation):
-        # The loop does not make the calls of concurrent operators.
+        # Concurrent operators do not call their functions in the loop.
         return operation
     interruptible: dict[str, Any] = {}
     for each in fields(operation):

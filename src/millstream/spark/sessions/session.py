@@ -107,7 +107,7 @@ class HostSession:
     session: SparkSession
     #: The shared local session, if Millstream started the session.
     local: LocalSession | None = None
-    #: The instance's user of the shared local session.
+    #: An object that identifies the instance as a user of the shared local session.
     user: object = None
 
     def release(self) -> bool:
@@ -164,7 +164,7 @@ def check_session(session: SparkSession) -> None:
     """Raise a `SparkError` if a session cannot run stream threads.
 
     Unsuitable sessions are stopped sessions, Spark Connect sessions, and sessions whose settings
-    would run a thread twice or kill a thread that is waiting for records.
+    could run a thread twice or kill a thread that is waiting for records.
     """
     reject_connect(session)
     if getattr(session.sparkContext, "_jsc", None) is None:
@@ -172,8 +172,8 @@ def check_session(session: SparkSession) -> None:
     conf = session.sparkContext.getConf()
     if conf.get("spark.speculation", "false").lower() == "true":
         raise SparkError(
-            "The Spark session has spark.speculation=true: Spark would start a second copy of "
-            "each stream thread. Set spark.speculation to false."
+            "The Spark session has spark.speculation=true: Spark could start a second copy of "
+            "a stream thread. Set spark.speculation to false."
         )
     kills_idle = conf.get("spark.python.worker.killOnIdleTimeout", "false").lower() == "true"
     if kills_idle and conf.get("spark.python.worker.idleTimeoutSeconds", "0") not in ("0", "0s"):

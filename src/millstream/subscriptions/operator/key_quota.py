@@ -19,7 +19,7 @@ class CountMinSketch:
     """A count-min sketch in 4 MiB. Counts are never too low and rarely too high.
 
     A count is the minimum of four cells, one per row, selected by the hash of the key. An addition
-    raises only the lowest of them (conservative update), which reduces collisions between keys.
+    raises only the lowest of them (conservative update), which reduces the effect of collisions.
     """
 
     __slots__ = ("_cells",)

@@ -171,7 +171,7 @@ def _table(
 def count_materialized(grouping: Grouping, store: StoreChoice) -> Materialized[Any, Any]:
     choice = materialized(store)
     if store is not None and choice.store_name is None:
-        # As in Kafka Streams, count(Materialized) without a name takes two numbers.
+        # As in Kafka Streams, count(Materialized) without a store name uses up two numbers.
         grouping.part.graph.names.store("KSTREAM-AGGREGATE-")
     return choice
 
@@ -181,23 +181,23 @@ _MERGE = "COGROUPKSTREAM-MERGE-"
 
 
 class Cogrouping:
-    """Groups with the same keys, each with its own aggregator.
+    """Grouped streams with the same keys, each with its own aggregator.
 
-    The key serde of the first group is used for the aggregates.
+    The key serde of the first stream is used for the aggregates.
     """
 
     def __init__(self, grouping: Grouping, aggregator: Aggregator) -> None:
         self.first = grouping.part
         self._aggregators: dict[Grouping, Aggregator] = {grouping: aggregator}
-        # For each group, the node that provides its records after repartitioning. All aggregations
-        # of this object share these nodes.
+        # For each grouped stream, the node that provides its records after repartitioning. All
+        # aggregations of this object share these nodes.
         self._input_nodes: dict[Grouping, GraphNode] = {}
 
     def add(self, grouping: Grouping, aggregator: Aggregator) -> None:
-        """Add another group.
+        """Add another grouped stream.
 
         Raises:
-            TopologyError: the group belongs to another builder.
+            TopologyError: the stream belongs to another builder.
         """
         check_same_builder(self.first.graph, grouping.part.graph, "cogrouped")
         self._aggregators[grouping] = aggregator
@@ -213,11 +213,12 @@ class Cogrouping:
     ) -> TablePart:
         """Return the aggregated table.
 
-        It has a node per group, a shared store, and a merge node. Generated names are numbered in
-        this order: the repartition nodes, then the other nodes.
+        The table has one node per grouped stream, a shared store, and a merge node. Generated names
+        are numbered in this order: the repartition nodes, then the other nodes.
 
         Args:
-            operation: called with the aggregator of a group; returns the operation of its node.
+            operation: called with the aggregator of a grouped stream; returns the operation of its
+                node.
             grace_ms: how long after its end a window may still change; None if there are no
                 windows.
         """
@@ -259,8 +260,8 @@ class Cogrouping:
         """Return the table of an aggregation by key and window; see `aggregated`.
 
         Args:
-            operation: called with the name of the store and the aggregator of a group; returns the
-                operation of its node.
+            operation: called with the name of the store and the aggregator of a grouped stream;
+                returns the operation of its node.
         """
         builder, key_serde, grace_ms = _windowed_store(
             self.first, choice, COGROUP_PREFIX, windows, None, False
@@ -269,7 +270,7 @@ class Cogrouping:
         return self.aggregated(choice, name, builder, group_operation, key_serde, grace_ms)
 
     def _repartition_groups(self, store_name: str, *, store_name_generated: bool) -> None:
-        """Repartition the groups if their keys may have changed."""
+        """Repartition the grouped streams whose keys may have changed."""
         graph = self.first.graph
         for grouping in self._aggregators:
             part = grouping.part

@@ -147,7 +147,7 @@ class UnlimitedWindows:
 
     @property
     def tumbles(self) -> bool:
-        """False: the window may start at any time."""
+        """False: the start of the window need not be a multiple of its size."""
         return False
 
     @property
