@@ -16,7 +16,7 @@ from millstream.serdes import JSON, STRING
 
 
 class StreamTable(Workload[dict[str, int]]):
-    """Adds the user's town to each event, from a table of 10,000 users that was written before.
+    """Adds the user's town to each event, from a table of 10,000 users that was written beforehand.
     Reads and writes JSON. The rows of the table count as records."""
 
     input = "events-of-users"

@@ -1,10 +1,10 @@
 """Replay: process dead letters again after a fix.
 
-Dead letters are unchanged input records, so they can be read as another input topic. This topology
-reads both topics, so the fixed function also processes the dead letters. Count the attempts in a
-header and limit them; otherwise a record that keeps failing is processed forever. Order is not
-preserved: a dead letter is processed after later records of its key. If order matters, stop the
-thread instead.
+Dead letters are unchanged input records, so their topic can be read like any input topic. This
+topology reads both topics, so the fixed function also processes the dead letters. Count the
+attempts in a header and limit them; otherwise a record that keeps failing is processed forever.
+Order is not preserved: a dead letter is processed after later records of its key. If order matters,
+stop the thread instead.
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ class TopologyTopics:
     groups: tuple[TopicGroup, ...]
     #: Topics that must have equal partition counts; the groups are disjoint.
     copartition_groups: tuple[frozenset[str], ...] = ()
-    #: The locations in the user's program that require each co-partitioned group.
+    #: For each co-partitioned group, the locations of its joins in the user's program.
     joined_at: Mapping[frozenset[str], str] = field(default_factory=dict)
-    #: Joins with topics that match patterns, and the other topics of these joins.
+    #: Joins in which some topics are matched by patterns.
     pattern_joins: tuple[PatternJoin, ...] = ()
     #: The topics of DataFrame queries, which read internal topics and write other topics, without
     #: tasks. Their `subtopology_id` is meaningless.
@@ -134,19 +134,19 @@ class TopologyTopics:
         The groups include topics that match patterns.
         """
         joins = [(group, self.joined_at.get(group, "")) for group in self.copartition_groups]
-        for topics, patterns, partition in self.pattern_joins:
+        for topics, patterns, location in self.pattern_joins:
             found = {topic for pattern in patterns for topic in matches.get(pattern, ())}
-            joins.append((topics | found, partition))
+            joins.append((topics | found, location))
         united = merge_overlapping(topics for topics, _ in joins if topics)
-        places = {
+        locations = {
             group: [
-                partition for topics, partition in joins if topics and partition and topics <= group
+                location for topics, location in joins if topics and location and topics <= group
             ]
             for group in united
         }
         return {
             group: ", ".join(dict.fromkeys(", ".join(found).split(", ")))
-            for group, found in places.items()
+            for group, found in locations.items()
         }
 
 
@@ -159,9 +159,9 @@ class NewTopic(NamedTuple):
 class Cluster(Protocol):
     """The assignor's requests to the Kafka cluster.
 
-    The implementation sets a timeout for every call. The sum of these timeouts must be well below
-    `session.timeout.ms`, because the rest of the group is waiting. An expected topic must not
-    be reported as missing because of a single response without it. All methods raise
+    The implementation must set a timeout for every call. The sum of these timeouts must be well
+    below `session.timeout.ms`, because the rest of the group is waiting. A single response without
+    an expected topic must not be sufficient to report the topic as missing. All methods raise
     BrokerUnavailableError if no broker responded in time.
     """
 

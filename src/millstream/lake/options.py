@@ -44,7 +44,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "source": "must be changelog",
     "window_size_ms": "the window size",
     "retention_ms": "the retention of windows or sessions",
-    "time_ordered": "true for the windows of a store that emits them when they close",
+    "time_ordered": "true for a persistent store of windows that are emitted when they close",
     "history_retention_ms": "the history retention of a versioned store",
     "segment_interval_ms": "the segment interval of a versioned store",
     "position": "the position of an earlier snapshot",
@@ -52,7 +52,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "history": "true for all versions of a versioned store",
     "partitioner": "none if the topic is not partitioned by Kafka's default partitioner",
     "startingoffsets": "the start of a stream: earliest (the default), latest, or a position",
-    "memory_bytes": "the memory limit of a task for the last records of a partition",
+    "memory_bytes": "the memory limit of a task for the stored records of a partition",
     "properties": "the path of a file with Kafka client settings, such as passwords",
     "plan": "set by millstream.lake; not for users",
 }
@@ -117,8 +117,8 @@ def _check_names(given: Mapping[str, str]) -> None:
 def _required(given: Mapping[str, str], name: str) -> str:
     if not given.get(name):
         raise ConfigError(
-            f"The data source millstream requires the option {name}: {OPTIONS[name]}. With the "
-            "topology, streams.dataframe(store) determines all options automatically."
+            f"The data source millstream requires the option {name}: {OPTIONS[name]}. If you "
+            "have the application's KafkaStreams object, streams.dataframe(store) sets all options."
         )
     return given[name]
 

@@ -172,7 +172,7 @@ def read_store(
         history: for a versioned store, read all versions, with their times.
         partitioned: whether the topic is partitioned by key with Kafka's default partitioner. If
             True, a filter on the key reads only one partition; pass False for other partitioners.
-        memory_bytes: the memory limit of a task for the last records of a partition, above which
+        memory_bytes: the memory limit of a task for the stored records of a partition, above which
             records are spilled to disk.
 
     Raises:
@@ -277,8 +277,8 @@ def _table(
 def _required_ms(store: str, kind: str, name: str, given: timedelta | None) -> int:
     if given is None:
         raise ConfigError(
-            f"Store {store} is a {kind} store, which requires {name}=. With the topology, "
-            "streams.dataframe() determines it automatically."
+            f"Store {store} is a {kind} store, which requires {name}=. If you have the "
+            "application's KafkaStreams object, streams.dataframe(store) sets it automatically."
         )
     return milliseconds(f"Store {store}", name, given)
 

@@ -142,7 +142,7 @@ def _times_of(builder: StoreBuilder) -> StoreTimes:
     return StoreTimes()
 
 
-#: The default memory limit of a task for the last records of a partition.
+#: The default memory limit of a task for the stored records of a partition.
 DEFAULT_MEMORY_BYTES: Final = 512 * 1024 * 1024
 
 

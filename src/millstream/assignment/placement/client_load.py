@@ -138,7 +138,7 @@ T = TypeVar("T")
 
 
 class LeastLoaded(Generic[T]):
-    """Finds the least loaded candidate, the first among equals.
+    """Finds the least loaded candidate; of equally loaded ones, the first.
 
     Loads may only increase. Scanning 500 processes for each of 10,000 tasks takes seconds; the heap
     needs a few steps per task.
@@ -155,7 +155,7 @@ class LeastLoaded(Generic[T]):
         return None if found is None else found[2]
 
     def rank(self, fits: Callable[[T], bool] | None = None) -> tuple[float, int, T] | None:
-        """Return the candidate with its load and order, which makes results comparable."""
+        """Like `first`, but also return the load and the order, to compare results."""
         heap, load = self._heap, self._load
         rejected: list[tuple[float, int, T]] = []
         found = None

@@ -64,7 +64,7 @@ class _Classification(NamedTuple):
     rejected: list[_RejectedRecord]
     #: Records that failed only because of another record of their batch.
     unaffected: list[_RejectedRecord]
-    #: Pairs of records, one of which was rejected; the more probable one is first.
+    #: Pairs of records, one of which was rejected. The first of each pair is the more likely one.
     candidates: list[_RejectedRecord]
 
 
@@ -101,10 +101,10 @@ def _classify(failed: Iterable[_RejectedRecord]) -> _Classification:
 
 
 def _candidates(records: Sequence[_RejectedRecord]) -> list[_RejectedRecord]:
-    """Return the earliest and latest record, the more probably rejected one first.
+    """Return the earliest and the latest record, starting with the more likely one.
 
-    All `records` have a timestamp error. The list is empty for a single record, because that record
-    was certainly rejected.
+    One of them was rejected: all `records` have a timestamp error. The list is empty for a single
+    record, because that record must be the rejected one.
     """
     if len(records) < 2:
         return []
@@ -244,9 +244,9 @@ class DeliveryTracker:
         """Call the handlers of rejected records.
 
         This happens outside of librdkafka's callbacks, because handlers may send records. The other
-        records of the batches are sent again in order, but after records that were sent meanwhile;
-        raises StreamsError if that fails. In a transaction, all records are sent again later,
-        because the transaction cannot be committed.
+        records of the batches are sent again in order, but after records that were sent meanwhile.
+        Raises StreamsError if they cannot be sent. In a transaction, all records are sent again
+        later, because the transaction cannot be committed.
         """
         failed = list(self._undecided)
         self._decide(failed)
@@ -263,7 +263,7 @@ class DeliveryTracker:
         rejected, unaffected, candidates = _classify(failed)
         if self._transactional:
             # The transaction is lost, so candidates cannot be sent alone. Assume that the more
-            # probable one of each pair was rejected.
+            # likely one of each pair was rejected.
             rejected = rejected + candidates[::2]
         for number, each in enumerate(rejected):
             failure = each.handler.failed(
@@ -307,14 +307,14 @@ class DeliveryTracker:
         """Return the last acknowledged offset of each partition, if known."""
         for partition, message in self._last_acked.items():
             offset = message.offset()
-            # None after a lost response: the record exists, but only an earlier offset is certain.
+            # None if the response was lost: the record was written, but its offset is unknown.
             if offset is not None:
                 self._acked[partition] = offset
         self._last_acked.clear()
         return dict(self._acked)
 
     def fail(self, failure: StreamsError) -> None:
-        """Record a failure that was not reported for a record."""
+        """Record a failure that does not come directly from a delivery report."""
         self.failed = max(1, self.failed)
         if self._failure is None or self._is_of_another:
             self._failure = failure
@@ -330,7 +330,7 @@ class DeliveryTracker:
         self._is_reported = True
         failure = copy.copy(self._failure)
         if self.failed > 1:
-            failure.message += f" {self.failed - 1} more records also failed."
+            failure.message += f" Number of other failed records: {self.failed - 1}."
         return failure
 
     def unreported_failure(self) -> StreamsError | None:

@@ -91,7 +91,7 @@ class GroupMember:
         self._membership: Membership | None = None
         self._offsets: GroupOffsets | None = None
         self._closed = False
-        #: The number of `progress` calls. If it stays the same, the processing loop hangs.
+        #: The number of `progress` calls. If it stops increasing, the processing loop is stuck.
         self.rounds = 0
 
     # Called regularly by the stream thread.
@@ -166,7 +166,8 @@ class GroupMember:
         """Return the committed offsets of the group.
 
         The value is None for a partition without a commit. Raises the same errors as `commit`. With
-        `isolation_level="read_committed"`, the call waits for the offsets of open transactions.
+        `isolation_level="read_committed"`, the call waits until pending transactional offset
+        commits have completed.
         """
         fetched: dict[TopicPartition, CommitOffset | None] = self._call_coordinator(
             self._started_offsets().fetch, partitions, timeout_ms
@@ -204,7 +205,7 @@ class GroupMember:
             membership.unblock_joins()
 
     def _group_metadata(self, membership: Membership) -> GroupMetadata:
-        """Return the group metadata, or raise if the event loop lost the membership.
+        """Return the group metadata, or raise if the member is no longer in the group.
 
         The broker would accept a transaction without a member id, even if another member already
         owns the partitions.
@@ -229,7 +230,7 @@ class GroupMember:
 
     @property
     def rebalancing(self) -> bool:
-        """Whether the member is joining or not in the group.
+        """Whether the member is joining, or is not in the group.
 
         While this is true, commits are rejected.
         """
@@ -314,7 +315,7 @@ class GroupMember:
             job()
 
     def _on_this_thread(self, call: Callable[[], Any]) -> ClientFuture:
-        """Run a call on the member's thread and resolve its result on the event loop."""
+        """Run a call on the member's thread and resolve its future on the event loop."""
         future = new_future()
         connections = self._connections
 
@@ -367,8 +368,8 @@ class GroupMember:
         assert connections is not None
         if not connections.alive:
             raise TaskMigratedError(
-                f"The member of group {self._group_id!r} has ended, so commits for its partitions "
-                "are not possible."
+                f"The member of group {self._group_id!r} has ended, so offsets can no longer be "
+                "committed or fetched."
             )
         generation = self.generation
 

@@ -124,7 +124,7 @@ class PendingQueries:
         self._pending.append(_PendingQuery(received, request, arrived_ms + request.timeout_ms))
 
     def end(self, thread: str) -> None:
-        """Reject pending and future queries, because closing may take a long time."""
+        """Reject pending and future requests, because closing may take a long time."""
         error = ThreadUnavailableError(
             f"Stream thread {thread} is closing and accepts no more queries. Repeat the query in a "
             "moment, when other threads have its tasks."

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class ExecutorInfo(NamedTuple):
     id: str
-    #: In Spark's spelling.
+    #: The host name or IP address, as Spark writes it.
     host: str
     #: The number of tasks that the executor can run at a time.
     slots: int
@@ -68,7 +68,7 @@ def running_on(context: SparkContext, executor: str) -> int:
 class FreeSlots(NamedTuple):
     #: The number of slots that are neither in use, nor needed by a queued task, nor claimed.
     free: int
-    #: Whether Spark requests another executor for a queued task.
+    #: Whether Spark can request another executor for a queued task.
     may_grow: bool = False
 
 

@@ -1,6 +1,6 @@
 """The record cache of a window or session store, with lookups of a key's windows.
 
-Kafka Streams' `CachingWindowStore` and `CachingSessionStore`.
+Corresponds to Kafka Streams' `CachingWindowStore` and `CachingSessionStore`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class WindowCache(RecordCache):
             budget=budget,
             context=context,
         )
-        # Cached windows may have expired in the layer below.
+        # Cached windows may have expired in the store below.
         self.may_outlive_store = True
         self._below = inner
         self._read_below = inner.read_key
@@ -99,7 +99,10 @@ class WindowCache(RecordCache):
     # --- objects ---------------------------------------------------------------------------------
 
     def read(self, stored_key: bytes) -> TimedValue | None:
-        """Return the value of a stored key; values must be immutable, as they are shared."""
+        """Return the value of a stored key, for serdes with immutable values.
+
+        The cache and its readers share the value.
+        """
         entry = self.entries.get(stored_key) or self._encoded.get(stored_key)
         if entry is None:
             raw = self._below.get(stored_key)
@@ -117,13 +120,15 @@ class WindowCache(RecordCache):
     def windows_of(
         self, key: bytes, first: int, last: int
     ) -> list[tuple[bytes, CachedEntry | None, bytes]]:
-        """Return the entries of a key in a time range, ascending, without deleted ones.
+        """Return a key's entries in a time range, in ascending order.
+
+        Deleted entries are omitted.
 
         Args:
             first: the earliest window start or session end.
 
         Returns:
-            For each entry: its stored key, the cached entry or None, and the value from the layer
+            For each entry: its stored key, the cached entry or None, and the value from the store
             below if there is no cached entry.
         """
         below = self._read_below(key, first, last)
