@@ -96,6 +96,6 @@ lock: ## regenerate requirements.lock (requires uv); ARGS=--upgrade for newer ve
 	@sh .ci/lock $(ARGS)
 
 clean: ## remove everything that was built, including .venv
-	rm -rf speedups/build speedups/src/*.egg-info speedups/src/millstream_speedups/*.so
+	rm -rf src/*.egg-info src/millstream/native/*.so
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* spark-warehouse metastore_db
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,6 @@ It is saved with every result.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import re
@@ -14,6 +13,8 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from millstream.native import loaded_version
 
 HERE = Path(__file__).parents[1]
 _LIBRARIES = ("confluent-kafka", "pyspark", "rocksdict", "orjson", "msgspec")
@@ -31,7 +32,7 @@ def described() -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             **{name: _version(name) for name in _LIBRARIES},
-            "millstream-speedups": _speedups(),
+            "C extension": loaded_version(),
             "java": _java(),
             "kafka-streams": _kafka_streams(),
         },
@@ -52,13 +53,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _speedups() -> str | None:
-    """Return the version of the C extension, or None if it is not installed."""
-    if importlib.util.find_spec("millstream_speedups") is None:
-        return None
-    return _version("millstream-speedups") or "unknown"
 
 
 def _java() -> str | None:

@@ -1,4 +1,4 @@
-"""Conversion of durations and times (`timedelta`, ISO 8601) to milliseconds."""
+"""Conversion of durations and times (`timedelta`, `30s`, ISO 8601) to milliseconds."""
 
 from __future__ import annotations
 
@@ -46,6 +46,30 @@ def iso_duration(text: str) -> timedelta | None:
     parts = {name: float(part) for name, part in found.groupdict().items() if part} if found else {}
     with suppress(OverflowError):
         return timedelta(**parts) if parts else None
+    return None
+
+
+#: A number with a unit, as in `30s` or `1.5h`.
+_WITH_UNIT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_UNITS: Final = {
+    "ms": "milliseconds",
+    "s": "seconds",
+    "m": "minutes",
+    "h": "hours",
+    "d": "days",
+}
+
+
+def duration(text: str) -> timedelta | None:
+    """Parse a number with a unit, such as `500ms`, `30s`, `5m`, `1.5h` or `7d`, or ISO 8601.
+
+    Returns None if `text` is not a duration, or has more days than a `timedelta` can hold.
+    """
+    found = _WITH_UNIT.fullmatch(text.strip())
+    if found is None:
+        return iso_duration(text.strip())
+    with suppress(OverflowError):
+        return timedelta(**{_UNITS[found[2]]: float(found[1])})
     return None
 
 

@@ -1,4 +1,4 @@
-"""The C extension follows the rule about references of `speedups/native/python.h`, as far as a text
+"""The C extension follows the rule about references of `native/python.h`, as far as a text
 search can check it: no borrowed reference lives across a call that can run Python."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-NATIVE: Final = Path(__file__).parents[2] / "speedups" / "native"
+NATIVE: Final = Path(__file__).parents[2] / "native"
 SOURCES: Final = sorted(NATIVE.glob("*.[ch]"))
 
 #: Functions of the interpreter that return borrowed references.

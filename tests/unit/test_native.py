@@ -82,5 +82,5 @@ def test_invalid_values_and_timestamps_are_rejected(
 def test_python_is_used_without_the_extension(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or with `speedups=False`."""
     assert compiled(with_times, "with_times", speedups=False) is with_times
-    monkeypatch.setitem(sys.modules, "millstream_speedups", None)
+    monkeypatch.setitem(sys.modules, "millstream.native.library", None)
     assert compiled(with_times, "with_times") is with_times

@@ -22,7 +22,7 @@ from support.strictness import needed_speedups
 PREFACE: Final = """
 import gc
 from array import array
-import millstream_speedups as m
+from millstream.native import library as m
 
 class Layout:
     suffix_bytes = 8
@@ -301,7 +301,7 @@ def test_other_libraries_cannot_replace_its_functions() -> None:
     needed_speedups()
     nm = shutil.which("nm")
     assert nm is not None, "nm is part of binutils, which the extension's compiler needs"
-    library = import_module("millstream_speedups").PLUGIN
+    library = import_module("millstream.native.library").PLUGIN
     listed = subprocess.run(
         [nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True
     )

@@ -33,7 +33,7 @@ def result(part: str, at: str, **measured: Any) -> report.Saved:
         "part": part,
         "at": at,
         "machine": {"cpu": "Abacus", "processors": 2, "memory_gb": 8},
-        "versions": {"python": "3.13.0", "millstream-speedups": None},
+        "versions": {"python": "3.13.0", "C extension": None},
         "commit": "abc",
         "measured": {"rounds": 5, "records": 1_000, **measured},
     }

@@ -14,9 +14,8 @@ from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.export.prometheus import PrometheusPort
 from millstream.metrics.metric_frames import FrameReader
-from millstream.metrics.values import Metric, Metrics, is_counter
+from millstream.metrics.values import OWN_GROUP, Metric, Metrics, is_counter
 from millstream.runtime.loop.thread_meters import (
-    OWN_GROUP,
     SUBSCRIPTION_GROUP,
     THREAD_GROUP,
     THREAD_ORDINALS,

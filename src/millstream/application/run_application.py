@@ -16,6 +16,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from millstream.application.supervisor import ThreadSupervisor
 from millstream.config.streams_config import StreamsConfig
 from millstream.errors import IllegalStateError, SparkError
+from millstream.kafka.speedups import describe_speedups
 from millstream.runtime.states.client_states import ClientStateTracker
 from millstream.runtime.states.thread_states import ClientState
 from millstream.spark.signal_handlers import installed_handlers
@@ -73,6 +74,7 @@ def run_script(
         f"millstream {version('millstream')} is starting {config.application_id}: {threads} stream "
         f"thread{'' if maximum == 1 else 's'}, brokers {config.bootstrap_servers}"
     )
+    print_message(f"records are read and written {describe_speedups(config.speedups)}")
     signals = _Signals(supervisor)
     with installed_handlers(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signals.on_signal)):
         application.start()

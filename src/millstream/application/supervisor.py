@@ -22,6 +22,7 @@ from millstream.application.thread_metadata import WorkerRegistry
 from millstream.clock import Clock, SystemClock
 from millstream.config.streams_config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, ThreadUnavailableError, as_streams_error
+from millstream.kafka.speedups import missing_advice
 from millstream.query.query_client import QueryClient
 from millstream.runtime.client_process import keeps_state_on_disk
 from millstream.runtime.start.cluster_checks import ClusterChecks, describe_start_offsets
@@ -158,6 +159,8 @@ class ThreadSupervisor:
         signal handler calls `close`, or if `interrupted` is set.
         """
         self._starter = threading.get_ident()
+        if (warning := missing_advice(self._config.speedups)) is not None:
+            logger.warning("%s: %s", self._config.application_id, warning)
         try:
             with self._starting:
                 # Local checks come first, then checks on the cluster, and slow steps last.

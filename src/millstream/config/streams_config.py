@@ -512,8 +512,8 @@ class StreamsConfig(Settings):
     speedups: bool | None = setting(
         is_connection=True,
         default=None,
-        doc="Whether clients and record caches use the C extension `millstream-speedups`: None to "
-        "use it if it is available, True to require it, False for Python only.",
+        doc="Whether clients and record caches use the C extension: None to use it if it is "
+        "available, True to require it, False for Python only.",
         kind="bool",
     )
 

@@ -1,4 +1,4 @@
-"""The C extension `millstream_speedups`, which reads and writes columns.
+"""The clients of the C extension, which read and write columns.
 
 With or without the extension, a forked child must not use, close or drop clients and caches of its
 parent: the threads of librdkafka do not exist in the child, reads may block forever, and librdkafka
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from millstream.errors import ConfigError
 from millstream.kafka.settings.librdkafka_settings import create_client
-from millstream.native import extension
+from millstream.native import HOW_TO_INSTALL, can_be_installed, extension
 
 if TYPE_CHECKING:
-    from millstream_speedups import Client as NativeClient
+    from millstream.native.library import Client as NativeClient
 
 _Client = TypeVar("_Client")
 
@@ -57,11 +57,29 @@ def chosen_speedups(setting: bool | None) -> Speedups | None:
         return found
     if setting:
         raise ConfigError(
-            f"speedups=True, but {found}. Install it where the clients run, in Spark's Python "
-            "workers, from the folder speedups/ of Millstream's source (`pip install ./speedups`; "
-            "needs a C compiler), or leave speedups at None to run without it."
+            f"speedups=True, but {found}. It is needed where the clients run, in Spark's Python "
+            f"workers. {HOW_TO_INSTALL} Or leave speedups at None to run without it."
         )
     return None
+
+
+def is_missing(setting: bool | None) -> bool:
+    """Whether Python is used although the setting permits the extension."""
+    return setting is not False and isinstance(_load_speedups(), str)
+
+
+def missing_advice(setting: bool | None) -> str | None:
+    """Return a warning that says why the extension is missing and how to get it, or None.
+
+    There is no warning if the extension is used, or if `setting` is False.
+    """
+    if not is_missing(setting):
+        return None
+    advice = f" {HOW_TO_INSTALL}" if can_be_installed() else ""
+    return (
+        f"Python code replaces the C extension, and takes about twice as long per record, since "
+        f"{_load_speedups()}.{advice} speedups=False hides this warning."
+    )
 
 
 def describe_speedups(setting: bool | None) -> str:
@@ -69,7 +87,11 @@ def describe_speedups(setting: bool | None) -> str:
     if setting is False:
         return "one by one, since speedups=False"
     found = _load_speedups()
-    return "as columns" if isinstance(found, Speedups) else f"one by one, since {found}"
+    return (
+        "as columns, by the C extension"
+        if isinstance(found, Speedups)
+        else f"one by one, since {found}"
+    )
 
 
 def _load_speedups() -> Speedups | str:
@@ -81,5 +103,5 @@ def _load_speedups() -> Speedups | str:
     if reason is None and _SEPARATOR in module.PLUGIN:
         reason = f"its path contains a {_SEPARATOR!r}"
     if reason is not None:
-        return f"millstream-speedups is not usable: {reason}"
+        return f"the C extension is not usable: {reason}"
     return Speedups(module.PLUGIN, module.attach)

@@ -7,6 +7,8 @@ from typing import Final, NamedTuple, overload
 
 #: Kafka Streams' group of node metrics.
 NODE_GROUP: Final = "stream-processor-node-metrics"
+#: Thread metrics that Kafka Streams does not have.
+OWN_GROUP: Final = "millstream-thread-metrics"
 
 
 class MetricName(NamedTuple):

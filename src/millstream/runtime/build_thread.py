@@ -384,6 +384,7 @@ class _ThreadBuilder:
             await_deliveries=collector.await_deliveries,
             metrics=self.meters.scope,
             thread_sensors=self.meters.task_sensors,
+            dead_letters=self.meters.dead_letters,
             make_runners=self.make_runners,
             subscription_state=self.subscription_state,
             limits=self.limits,

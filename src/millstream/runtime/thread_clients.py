@@ -24,7 +24,7 @@ from millstream.kafka.settings.librdkafka_settings import (
     kafka_python_settings,
     librdkafka_settings,
 )
-from millstream.kafka.speedups import describe_speedups
+from millstream.kafka.speedups import describe_speedups, is_missing
 from millstream.runtime.client_process import ThreadIdentity
 from millstream.runtime.task.error_handling.production_errors import custom_handler
 
@@ -127,7 +127,12 @@ class ThreadClients:
             reprocess_on_timeout=custom_handler(config) is None,
         )
         self._opened.append(self.producer.close)
-        _log.info("%s: records are read and written %s", name, describe_speedups(config.speedups))
+        _log.log(
+            logging.WARNING if is_missing(config.speedups) else logging.INFO,
+            "%s: records are read and written %s",
+            name,
+            describe_speedups(config.speedups),
+        )
         self.consumer = self._consumer(config, "main_consumer", f"{name}-consumer")
         self.restore_consumer = self._consumer(
             config, "restore_consumer", f"{name}-restore-consumer"

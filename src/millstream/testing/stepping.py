@@ -23,6 +23,7 @@ from millstream.record import Headers, TaskId, TopicPartition
 from millstream.runtime.start.topology_checks import check_build_settings
 from millstream.runtime.task.build_task import TaskBuilder, TaskServices
 from millstream.runtime.task.commit_barrier import concurrent_nodes
+from millstream.runtime.task.error_handling.dead_letters import DeadLetterCounts
 from millstream.runtime.task.executor import Executor
 from millstream.runtime.task.node_context import DroppedRecords
 from millstream.runtime.task.task_meters import TaskMeters, recording_of
@@ -126,6 +127,7 @@ class SteppingDriver:
             order_across_topics=order_across_topics,
             global_stores=self._global,
             make_executor=make_executor,
+            dead_letters=DeadLetterCounts(meters.scope),
         )
         try:
             self._global.open()

@@ -134,6 +134,30 @@ def test_stores_show_their_approximate_size(
         application.close()
 
 
+def test_dead_letters_are_shown_by_node_and_handler(browser: Browser, tmp_path: Path) -> None:
+    """In the overview, with the errors, and at their node in the topology."""
+    application = sample(str(tmp_path)).streams
+    try:
+        browser.open(f"{application.serve(port=0).console}")
+        browser.await_text(".figures", "12 dead letters")
+        browser.screenshot(tmp_path / "overview.png")
+        browser.click(".figures a[href='#/errors']")
+        browser.await_text("main .card table", "KSTREAM-JOIN-0000000006", "processing", "9")
+        rows = browser.text("main .card table tbody").splitlines()
+        assert [row.split() for row in rows] == [
+            ["KSTREAM-JOIN-0000000006", "processing", "dead-letters", "9"],
+            ["KSTREAM-SOURCE-0000000004", "deserialization", "dead-letters", "3"],
+        ]
+        browser.run("document.querySelector('main table').scrollIntoView()")
+        browser.screenshot(tmp_path / "errors.png")
+        browser.go("#/topology/node:KSTREAM-JOIN-0000000006")
+        browser.await_text(".about", "9 to dead-letters (processing)")
+        browser.screenshot(tmp_path / "topology.png")
+    finally:
+        application.close()
+    assert browser.errors() == []
+
+
 def test_a_dataframe_function_shows_the_progress_of_its_query(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -106,7 +106,7 @@ def test_doctor_finds_missing_prerequisites(
     monkeypatch.setattr(doctor, "_PACKAGES", ("orjson", "no-such-package"))
     assert main(["doctor"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 7
     assert lines[0].startswith("ok      Python 3.")
     assert lines[1].startswith("MISSING No Java was found")
     assert lines[2].startswith("ok      orjson ")

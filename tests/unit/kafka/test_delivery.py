@@ -56,7 +56,7 @@ def test_the_first_failure_is_kept_with_its_partition() -> None:
         assert isinstance(failure, ProductionError)
         assert (failure.topic, failure.partition) == ("log", 3)
         assert "max.message.bytes" in str(failure)
-        assert str(failure).count("1 more") == 1
+        assert str(failure).count("Number of other failed records: 1.") == 1
     # A single exception object, raised repeatedly, would accumulate tracebacks.
     assert failures[0] is not failures[1]
     deliveries.clear_failures()
@@ -289,4 +289,4 @@ def test_the_reported_failure_is_that_of_the_rejected_record() -> None:
     failure = deliveries.first_failure()
     assert failure is not None
     assert KafkaError(KafkaError.INVALID_RECORD).str() in failure.message
-    assert "2 more" in failure.message
+    assert "Number of other failed records: 2." in failure.message

@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
+from importlib.abc import MetaPathFinder
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +19,16 @@ from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError, RecordRefusedError
 from millstream.kafka.clients.record_consumer import RecordConsumer
 from millstream.kafka.clients.record_producer import RecordProducer
-from millstream.kafka.speedups import Speedups, chosen_speedups, describe_speedups
+from millstream.kafka.speedups import (
+    Speedups,
+    chosen_speedups,
+    describe_speedups,
+    missing_advice,
+)
 from millstream.native import EXTENSION_VERSION, compiled, warn_once
 from millstream.state.caches.cache_implementation import cache_implementation
 
-MODULE = "millstream_speedups"
+MODULE = "millstream.native.library"
 #: No broker is configured, so missing brokers are not logged.
 WITHOUT_BROKER: dict[str, Any] = {"log_level": 0}
 
@@ -33,9 +38,11 @@ def test_without_the_extension(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, MODULE, None)
     assert chosen_speedups(None) is None
     assert chosen_speedups(False) is None
-    assert describe_speedups(None) == "one by one, since millstream-speedups is not installed"
+    assert describe_speedups(None) == (
+        "one by one, since the C extension is not part of this installation"
+    )
     for make in (RecordConsumer, RecordProducer):
-        with pytest.raises(ConfigError, match=r"is not installed.*pip install ./speedups"):
+        with pytest.raises(ConfigError, match=r"is not part of this installation.*pip install"):
             make({**WITHOUT_BROKER, "group.id": "g"}, speedups=True)
 
 
@@ -53,28 +60,73 @@ def test_an_unusable_extension(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="librdkafka is odd"):
         chosen_speedups(True)
     broken.UNAVAILABLE_BECAUSE = None
-    assert describe_speedups(None) == "as columns"
+    assert describe_speedups(None) == "as columns, by the C extension"
     assert describe_speedups(False) == "one by one, since speedups=False"
     assert chosen_speedups(False) is None
     broken.PLUGIN = "/a;b.so"
     assert describe_speedups(None).endswith("its path contains a ';'")
 
 
-def test_an_extension_that_cannot_be_loaded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+class FailingImport(MetaPathFinder):
+    """Raises an error when the extension is imported."""
+
+    def __init__(self, error: ImportError) -> None:
+        self._error = error
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == MODULE:
+            raise self._error
+
+
+def test_an_extension_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """For example, if it was built for another Python or with other libraries."""
-    package = tmp_path / MODULE
-    package.mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
     for error, reason in (
-        ("ImportError('undefined symbol: PyOdd')", "cannot be loaded: undefined symbol: PyOdd"),
-        ("ModuleNotFoundError('no x', name='x')", "cannot be loaded: no x"),
+        (ImportError("undefined symbol: PyOdd"), "cannot be loaded: undefined symbol: PyOdd"),
+        (ModuleNotFoundError("no x", name="x"), "cannot be loaded: no x"),
     ):
-        (package / "__init__.py").write_text(f"raise {error}\n")
         monkeypatch.delitem(sys.modules, MODULE, raising=False)
+        monkeypatch.setattr(sys, "meta_path", [FailingImport(error), *sys.meta_path])
         assert describe_speedups(None).endswith(reason)
         assert chosen_speedups(None) is None
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "reason"),
+    [
+        ("sys.platform", "win32", "does not support Windows"),
+        ("sys.implementation", SimpleNamespace(name="pypy"), "does not support pypy"),
+    ],
+)
+def test_a_platform_without_the_extension(
+    monkeypatch: pytest.MonkeyPatch, attribute: str, value: object, reason: str
+) -> None:
+    """The warning gives the reason, and no advice that would not help."""
+    monkeypatch.setitem(sys.modules, MODULE, None)
+    monkeypatch.setattr(f"millstream.native.{attribute}", value)
+    warning = missing_advice(None)
+    assert warning is not None
+    assert reason in warning
+    assert "pip install" not in warning
+
+
+def test_a_free_threaded_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no stable ABI, so it takes the wheel without the extension."""
+    monkeypatch.setitem(sys.modules, MODULE, None)
+    monkeypatch.setattr("millstream.native.sysconfig.get_config_var", {"Py_GIL_DISABLED": 1}.get)
+    warning = missing_advice(None)
+    assert warning is not None
+    assert "does not support free-threaded builds of Python" in warning
+
+
+def test_the_warning_is_only_given_if_the_extension_is_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, MODULE, None)
+    warning = missing_advice(None)
+    assert warning is not None
+    assert "pip install" in warning
+    assert missing_advice(False) is None
 
 
 def test_the_setting() -> None:
@@ -255,7 +307,7 @@ def test_an_extension_of_another_version(
         warn_once.cache_clear()
         other = SimpleNamespace(**{**vars(module), "VERSION": version})
         monkeypatch.setitem(sys.modules, MODULE, other)
-        reason = f"the installed millstream-speedups has version {shown}, but this Millstream needs"
+        reason = f"the installed C extension has version {shown}, but this Millstream needs"
         assert chosen_speedups(None) is None
         assert describe_speedups(None).startswith(f"one by one, since {reason}")
         with pytest.raises(ConfigError, match=shown):

@@ -27,7 +27,7 @@ GAP_MS: Final = 10
 @pytest.fixture(scope="module")
 def native() -> ModuleType:
     needed_speedups()
-    return import_module("millstream_speedups")
+    return import_module("millstream.native.library")
 
 
 class Sessions:

@@ -52,7 +52,7 @@ def test_thread_logs_whether_the_extension_is_used(
 ) -> None:
     """Once, with the reason if it is not used. Requiring a missing extension raises an error."""
     caplog.set_level(logging.INFO)
-    monkeypatch.setitem(sys.modules, "millstream_speedups", None)
+    monkeypatch.setitem(sys.modules, "millstream.native.library", None)
 
     def thread_clients(speedups: bool | None) -> ThreadClients:
         config = StreamsConfig(
@@ -62,7 +62,7 @@ def test_thread_logs_whether_the_extension_is_used(
         return ThreadClients(config, identity, SystemClock(), False, Waker())
 
     for speedups, reason in (
-        (None, "millstream-speedups is not installed"),
+        (None, "the C extension is not part of this installation"),
         (False, "speedups=False"),
     ):
         caplog.clear()

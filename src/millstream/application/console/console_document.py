@@ -162,6 +162,10 @@ class ConsoleDocument:
             "rebalances": log.rebalances,
             "states": log.states,
             "failures": log.failures,
+            "dead_letters": [
+                {"node": node, "handler": handler, "topic": topic, "records_total": total}
+                for (node, handler, topic), total in sorted(summary.dead_letters.items())
+            ],
             "subscriptions": self._subscriptions(now_ms),
         }
 
@@ -189,6 +193,7 @@ class ConsoleDocument:
             "commits_total": summary.commits,
             "dropped_total": summary.dropped,
             "rebuilt_total": summary.rebuilt,
+            "dead_letters_total": sum(summary.dead_letters.values()),
             "records_per_s": round(sum(each.records_per_s for each in threads), 1),
             "lag": sum(summary.lag.values()) if summary.lag else None,
             "history": log.history,

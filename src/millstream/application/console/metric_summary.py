@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.dataframes.progress import DATAFRAME_GROUP
-from millstream.metrics.values import NODE_GROUP, Metric
-from millstream.runtime.loop.thread_meters import CONSUMER_GROUP, OWN_GROUP, THREAD_GROUP
+from millstream.metrics.values import NODE_GROUP, OWN_GROUP, Metric
+from millstream.runtime.loop.thread_meters import CONSUMER_GROUP, THREAD_GROUP
 from millstream.runtime.task.task_meters import TASK_GROUP, TOPIC_GROUP
 from millstream.state.storage.rocksdb_statistics import STORE_GROUP
 from millstream.state.store_metrics import CACHE_GROUP
@@ -53,6 +53,7 @@ class MetricSummary:
         memory_bytes: the size of a store's memtables.
         cache_hits: the hit ratio of a store's record cache.
         rebuilt: how often the state of a task was deleted and rebuilt.
+        dead_letters: dead letters by node, kind of exception handler, and dead-letter topic.
     """
 
     read: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class MetricSummary:
     processed: float = 0
     commits: float = 0
     rebuilt: float = 0
+    dead_letters: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     dataframes: Mapping[str, DataFrameSummary] = field(default_factory=dict)
 
 
@@ -77,6 +79,7 @@ _GROUPS: Final[Mapping[str, frozenset[str]]] = {
     "process-total": frozenset({THREAD_GROUP, NODE_GROUP}),
     "commit-total": frozenset({THREAD_GROUP}),
     "state-rebuilt-total": frozenset({OWN_GROUP}),
+    "dead-letters-total": frozenset({OWN_GROUP}),
     "records-lag": frozenset({CONSUMER_GROUP}),
     "dropped-records-total": frozenset({TASK_GROUP}),
     "estimate-num-keys": frozenset({STORE_GROUP}),
@@ -101,6 +104,7 @@ def summarize(
     """
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     pairs: dict[str, dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
+    letters: dict[tuple[str, str, str], float] = defaultdict(float)
     hits: dict[str, list[float]] = defaultdict(list)
     stages: dict[str, dict[str, float | str]] = defaultdict(dict)
     for metric in values:
@@ -128,6 +132,8 @@ def summarize(
                 sums["lag"][topic] += value
             case "dropped-records-total":
                 sums["dropped"][""] += value
+            case "dead-letters-total" if "exception-handler" in labels:
+                letters[node, labels["exception-handler"], topic] += value
             case "estimate-num-keys" | "num-keys" if _holder(labels) not in copies:
                 sums["entries"][_store(labels)] += value
             case "total-sst-files-size":
@@ -149,6 +155,7 @@ def summarize(
         processed=sums["process-total"][""],
         commits=sums["commit-total"][""],
         rebuilt=sums["state-rebuilt-total"][""],
+        dead_letters=dict(letters),
         dataframes={name: _dataframe(found) for name, found in stages.items()},
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
+from typing import Literal, NamedTuple
 
 import click
 
@@ -19,12 +20,30 @@ from millstream.embedded.jars import (
 from millstream.embedded.java import java_of_spark
 from millstream.errors import ConfigError, EmbeddedKafkaError
 from millstream.kafka.kafka_python_compat import check_kafka_python
+from millstream.kafka.speedups import missing_advice
+from millstream.native import EXTENSION_VERSION
 
 _PYTHON = (3, 11)
-_PACKAGES = ("pyspark", "confluent-kafka", "rocksdict", "orjson", "msgspec", "cloudpickle")
+_PACKAGES = (
+    "pyspark",
+    "pyarrow",
+    "confluent-kafka",
+    "rocksdict",
+    "orjson",
+    "msgspec",
+    "cloudpickle",
+)
 
-#: A finding: whether the requirement is met, and a line of text.
-Finding = tuple[bool, str]
+#: The packages of the extra `spark`.
+_SPARK_PACKAGES = frozenset({"pyspark", "pyarrow"})
+
+Status = Literal["ok", "warning", "missing"]
+
+
+class Finding(NamedTuple):
+    #: A warning does not prevent applications from running.
+    status: Status
+    line: str
 
 
 @click.command("doctor")
@@ -32,24 +51,30 @@ Finding = tuple[bool, str]
 def command(as_json: bool) -> int:
     """Check the requirements on this machine.
 
-    The exit code is 1 if something is missing.
+    The exit code is 1 if something is missing. Warnings do not change it.
     """
     results = list(findings())
     if as_json:
-        print_json([{"ok": is_ok, "finding": line} for is_ok, line in results])
+        print_json(
+            [
+                {"ok": status != "missing", "status": status, "finding": line}
+                for status, line in results
+            ]
+        )
     else:
-        for is_ok, line in results:
-            click.echo(f"{'ok      ' if is_ok else 'MISSING '}{line}")
-    return 0 if all(is_ok for is_ok, _ in results) else 1
+        for status, line in results:
+            click.echo(f"{status if status == 'ok' else status.upper():8}{line}")
+    return 1 if any(status == "missing" for status, _ in results) else 0
 
 
 def findings() -> Iterator[Finding]:
-    """Check Python, Java, the packages and the broker's jars, in this order."""
+    """Check Python, Java, the packages, the C extension and the broker's jars, in this order."""
     yield _python()
     yield _checked(_java)
     for package in _PACKAGES:
         yield _package(package)
     yield _kafka_python()
+    yield _extension()
     yield _checked(_jars)
 
 
@@ -57,15 +82,15 @@ def _python() -> Finding:
     found = ".".join(str(number) for number in sys.version_info[:3])
     required = ".".join(str(number) for number in _PYTHON)
     if sys.version_info < _PYTHON:
-        return False, f"Python {found} is too old: install Python {required} or later."
-    return True, f"Python {found}"
+        return Finding("missing", f"Python {found} is too old: install Python {required} or later.")
+    return Finding("ok", f"Python {found}")
 
 
 def _checked(check: Callable[[], str]) -> Finding:
     try:
-        return True, check()
+        return Finding("ok", check())
     except EmbeddedKafkaError as error:
-        return False, str(error)
+        return Finding("missing", str(error))
 
 
 def _java() -> str:
@@ -75,10 +100,10 @@ def _java() -> str:
 
 def _package(name: str) -> Finding:
     try:
-        return True, f"{name} {version(name)}"
+        return Finding("ok", f"{name} {version(name)}")
     except PackageNotFoundError:
-        requirement = "'millstream[spark]'" if name == "pyspark" else name
-        return False, f"{name} is not installed: pip install {requirement}"
+        requirement = "'millstream[spark]'" if name in _SPARK_PACKAGES else name
+        return Finding("missing", f"{name} is not installed: pip install {requirement}")
 
 
 def _kafka_python() -> Finding:
@@ -86,8 +111,16 @@ def _kafka_python() -> Finding:
     try:
         check_kafka_python()
     except ConfigError as error:
-        return False, str(error)
+        return Finding("missing", str(error))
     return _package("kafka-python")
+
+
+def _extension() -> Finding:
+    """Check the C extension, which is optional."""
+    warning = missing_advice(None)
+    if warning is not None:
+        return Finding("warning", warning)
+    return Finding("ok", f"C extension {EXTENSION_VERSION}: records are read and written in C")
 
 
 def _jars() -> str:

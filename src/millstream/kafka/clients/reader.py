@@ -11,8 +11,8 @@ from millstream.kafka.clients.record_columns import RecordColumns, append_column
 from millstream.record import TopicPartition
 
 if TYPE_CHECKING:
-    from millstream_speedups import Client as NativeClient
-    from millstream_speedups import Event, Run
+    from millstream.native.library import Client as NativeClient
+    from millstream.native.shapes import Event, Run
 
 _error = Message.error
 

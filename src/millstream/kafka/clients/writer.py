@@ -16,7 +16,7 @@ from millstream.kafka.speedups import Speedups
 from millstream.record import Headers, TopicPartition
 
 if TYPE_CHECKING:
-    from millstream_speedups import Client as NativeClient
+    from millstream.native.library import Client as NativeClient
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """The inner loops of aggregations with a record cache.
 
-They modify cache entries directly, following the rules of `RecordCache`. `millstream-speedups`
-implements them in C, for caches that it also implements. Both versions fetch the entries of a block
+They modify cache entries directly, following the rules of `RecordCache`. The C extension
+implements them too, for caches that it also implements. Both versions fetch the entries of a block
 of changes before making the changes, so they load the same entries in the same order, and a cache
 evicts the same entries with either version.
 """

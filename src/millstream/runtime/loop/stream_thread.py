@@ -18,6 +18,7 @@ from millstream.errors import (
     as_streams_error,
 )
 from millstream.kafka.protocols import Consumer, Producer
+from millstream.metrics.values import OWN_GROUP
 from millstream.record import TaskId
 from millstream.runtime.loop.commits import TaskCommitter, TasksInFlightError
 from millstream.runtime.loop.purge import RepartitionPurge, StateCleanup
@@ -25,7 +26,7 @@ from millstream.runtime.loop.rebalances import GroupRejoin, RebalanceHandler
 from millstream.runtime.loop.record_poller import RecordPoller
 from millstream.runtime.loop.reports import ThreadReporter
 from millstream.runtime.loop.thread_closer import ShutdownRequester, ThreadCloser
-from millstream.runtime.loop.thread_meters import OWN_GROUP, ThreadMeters, input_lags
+from millstream.runtime.loop.thread_meters import ThreadMeters, input_lags
 from millstream.runtime.loop.thread_settings import ThreadSettings
 from millstream.runtime.loop.uncommitted_work import UncommittedWork
 from millstream.runtime.queries.pending_queries import BatchLimiter, PendingQueries

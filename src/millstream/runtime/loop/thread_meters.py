@@ -10,16 +10,16 @@ from millstream.clock import Clock
 from millstream.kafka.clients.record_columns import RecordColumns
 from millstream.metrics.registry import Labels, MetricsScope, RecordingSettings
 from millstream.metrics.sensors import Sensor, window_share
+from millstream.metrics.values import OWN_GROUP
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.loop.rebalances import RebalanceResult
 from millstream.runtime.states.thread_states import ThreadState
+from millstream.runtime.task.error_handling.dead_letters import DeadLetterCounts
 from millstream.runtime.task.stream_task import StreamTask
 from millstream.runtime.task.task_meters import TaskMeters, ThreadSensors
 from millstream.subscriptions.subscription_metrics import LabeledValue
 
 THREAD_GROUP: Final = "stream-thread-metrics"
-#: Metrics that Kafka Streams does not have.
-OWN_GROUP: Final = "millstream-thread-metrics"
 #: Kafka's consumer metrics, of which only the lag is available.
 CONSUMER_GROUP: Final = "consumer-fetch-manager-metrics"
 #: The metrics of subscriptions, under Decaton's names.
@@ -66,6 +66,8 @@ class ThreadMeters:
         #: The sensors that tasks update.
         self.task_sensors = ThreadSensors(self._processing, self._timed("punctuate"))
         self.committed = self._timed("commit")
+        #: Belongs to the thread, so that the counts remain when a task moves.
+        self.dead_letters = DeadLetterCounts(scope)
         self._created = scope.rate_and_total(THREAD_GROUP, "task-created")
         self._closed = scope.rate_and_total(THREAD_GROUP, "task-closed")
         started_ms = clock.now_ms()

@@ -25,7 +25,7 @@ from millstream.processor.task_context import CurrentRecord
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.start.topology_checks import required_serde
 from millstream.runtime.task.commit_barrier import concurrent_nodes, downstream_of, must_drain
-from millstream.runtime.task.error_handling.dead_letters import DeadLetters
+from millstream.runtime.task.error_handling.dead_letters import DeadLetterCounts, DeadLetters
 from millstream.runtime.task.error_handling.production_errors import (
     SinkProductionErrors,
     custom_handler,
@@ -104,6 +104,9 @@ class TaskServices:
     await_deliveries: Callable[[], None] = lambda: None
     metrics: MetricsScope = field(default_factory=detached_scope)
     thread_sensors: ThreadSensors | None = None
+    dead_letters: DeadLetterCounts = field(
+        default_factory=lambda: DeadLetterCounts(detached_scope())
+    )
     make_runners: Callable[[], CallRunners] = DefaultCallRunners
     limits: TimeLimits | None = None
     subscription_state: SubscriptionThreadState = field(default_factory=SubscriptionThreadState)
@@ -155,6 +158,7 @@ class TaskBuilder:
             services.config.errors_dead_letter_queue_topic_name,
             self._raw_of,
             services.await_deliveries,
+            services.dead_letters,
         )
         shared = services.global_stores
         self._failures = EngineFailures(shared.failures if shared else None)
@@ -306,7 +310,7 @@ class TaskBuilder:
 
     def _processing_handler(self) -> ProcessingHandler:
         handler: ProcessingHandler | None = self._services.config.processing_exception_handler
-        return self._letters.wrap(handler or LogAndFailProcessingExceptionHandler())
+        return self._letters.wrap(handler or LogAndFailProcessingExceptionHandler(), "processing")
 
     def _raw_of(self, partition: TopicPartition, offset: int) -> RawPair | None:
         processing = self._processing
@@ -401,7 +405,7 @@ class TaskBuilder:
             required_serde(source, "key", config),
             required_serde(source, "value", config),
             self._extractor_of(partition, source),
-            SourceErrors(self._letters.wrap(handler), self.drops, source.name),
+            SourceErrors(self._letters.wrap(handler, "deserialization"), self.drops, source.name),
         )
         if partition not in self._consumed:
             self._consumed[partition] = ConsumedMeter(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from millstream.errors import EnvironmentMismatchError
+from millstream.native import loaded_version
 
 #: A package, the driver's version and the worker's version; None for a package that is not
 #: installed.
@@ -27,8 +28,12 @@ PACKAGES: Final = (
     "orjson",
 )
 
-#: Packages that may be missing on either side. If installed on both, the versions must be equal.
-OPTIONAL_PACKAGES: Final = ("millstream-speedups",)
+#: Packages that the driver may lack. If it has them, the workers need the same versions: a topology
+#: or a DataFrame that was built with such a package uses it in the workers.
+OPTIONAL_PACKAGES: Final = ("pyarrow",)
+
+#: The C extension, which either side may lack. It is not a package of its own.
+EXTENSION: Final = "the C extension"
 
 
 def installed_versions() -> dict[str, str | None]:
@@ -39,7 +44,7 @@ def installed_versions() -> dict[str, str | None]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = None
-    return versions
+    return {**versions, EXTENSION: loaded_version()}
 
 
 def checked_task(
@@ -58,6 +63,7 @@ def checked_task(
     """
     drivers = dict(versions)
     optional = OPTIONAL_PACKAGES
+    extension = EXTENSION
 
     def run_thread(_: Iterable[Any]) -> list[Any]:
         import importlib.metadata as metadata
@@ -68,13 +74,22 @@ def checked_task(
             workers_version: str | None
             if package == "python":
                 workers_version = f"{system.version_info[0]}.{system.version_info[1]}"
+            elif package == extension:
+                # An earlier version of Millstream has no such module, and is reported as such.
+                try:
+                    from millstream.native import loaded_version
+
+                    workers_version = loaded_version()
+                except ImportError:
+                    workers_version = None
             else:
                 try:
                     workers_version = metadata.version(package)
                 except metadata.PackageNotFoundError:
                     workers_version = None
-            is_missing = drivers_version is None or workers_version is None
-            if package in optional and is_missing:
+            if package in optional and drivers_version is None:
+                continue
+            if package == extension and None in (drivers_version, workers_version):
                 continue
             if workers_version != drivers_version:
                 differences.append((package, drivers_version, workers_version))

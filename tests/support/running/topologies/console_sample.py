@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from millstream import KafkaStreams, StreamsConfig
 from millstream.clock import ManualClock
 from millstream.errors import ProcessingError
-from millstream.metrics.values import Metric, Metrics
+from millstream.metrics.values import OWN_GROUP, Metric, Metrics
 from millstream.record import TaskId, TopicPartition
 from millstream.runtime.loop.thread_meters import CONSUMER_GROUP
 from millstream.runtime.states.thread_states import ClientState, ThreadState
@@ -30,6 +30,12 @@ from support.owned_tasks import owned
 from support.running.topologies.shop import shop
 
 THREADS = [f"shop-5f1c2c1e-StreamThread-{number}" for number in (1, 2, 3)]
+#: The node, the kind of exception handler, and the number of dead letters of each thread.
+_DEAD_LETTERS = [
+    ("KSTREAM-JOIN-0000000006", "processing", 7.0),
+    ("KSTREAM-SOURCE-0000000004", "deserialization", 3.0),
+    ("KSTREAM-JOIN-0000000006", "processing", 2.0),
+]
 _RATES: dict[str, float] = {}
 HOSTS = ["worker-a.example.com", "worker-a.example.com", "worker-b.example.com"]
 
@@ -210,7 +216,9 @@ class Sample:
         }
         own = [Metric(name, {}, value, "stream-thread-metrics") for name, value in threads.items()]
         dropped = Metric("dropped-records-total", {"task-id": "0_1"}, 12.0, "stream-task-metrics")
-        return Metrics([*own, dropped, *self._flows(first, second), *self._sizes()])
+        return Metrics(
+            [*own, dropped, *_dead_letters(), *self._flows(first, second), *self._sizes()]
+        )
 
     def _flows(self, first: float, second: float) -> Iterator[Metric]:
         for topic in self._supervisor.topology.describe().subtopologies:
@@ -243,6 +251,17 @@ class Sample:
             yield Metric("total-sst-files-size", label, size, STORE_GROUP)
             yield Metric("size-all-mem-tables", label, size / 40, STORE_GROUP)
             yield Metric("hit-ratio-avg", {"record-cache-id": store}, 0.83, CACHE_GROUP)
+
+
+def _dead_letters() -> Iterator[Metric]:
+    for thread, (node, handler, total) in zip(THREADS, _DEAD_LETTERS, strict=True):
+        labels = {
+            "thread-id": thread,
+            "processor-node-id": node,
+            "exception-handler": handler,
+            "topic": "dead-letters",
+        }
+        yield Metric("dead-letters-total", labels, total, OWN_GROUP)
 
 
 def _metric(name: str, value: float, node: str, topic: str) -> Metric:

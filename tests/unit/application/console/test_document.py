@@ -112,6 +112,17 @@ def test_the_event_log(document: Mapping[str, Any]) -> None:
     assert document["subscriptions"] == []
 
 
+def test_dead_letters(document: Mapping[str, Any]) -> None:
+    """Totals of all threads, by node and kind of exception handler."""
+    join, source = "KSTREAM-JOIN-0000000006", "KSTREAM-SOURCE-0000000004"
+    topic = "dead-letters"
+    assert document["dead_letters"] == [
+        {"node": join, "handler": "processing", "topic": topic, "records_total": 9.0},
+        {"node": source, "handler": "deserialization", "topic": topic, "records_total": 3.0},
+    ]
+    assert document["totals"]["dead_letters_total"] == 12
+
+
 def test_a_dataframe_function() -> None:
     """The progress of its query, in its sub-topology; its input and lag, at its topic."""
     scored = Scored()

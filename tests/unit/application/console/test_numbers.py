@@ -8,6 +8,7 @@ from millstream.dataframes.progress import DATAFRAME_GROUP
 from millstream.metrics.metric_frames import FrameReader, FrameWriter
 from millstream.metrics.values import Metric
 from millstream.record import TaskId
+from millstream.runtime.loop.thread_meters import ThreadMeters
 from millstream.runtime.task.task_meters import TaskMeters
 from millstream.state.storage.rocksdb_statistics import STORE_GROUP
 
@@ -17,7 +18,7 @@ def test_metrics_of_user_code_are_not_counted_regardless_of_their_names() -> Non
     user."""
     meters = TaskMeters(TaskId(0, 0), ManualClock())
     meters.processed(0, 100, 5)
-    names = ("process", "commit", "state-rebuilt", "dropped-records")
+    names = ("process", "commit", "state-rebuilt", "dropped-records", "dead-letters")
     for name in (*names, "records-consumed", "records-produced"):
         sensor = meters.user_metrics.add_rate_total_sensor(
             *("http", "prices", name), processor_node_id="node", topic="orders"
@@ -28,6 +29,24 @@ def test_metrics_of_user_code_are_not_counted_regardless_of_their_names() -> Non
     found = summarize(reader.metrics())
     assert (found.processed, found.commits, found.rebuilt, found.dropped) == (0, 0, 0, 0)
     assert (found.read, found.written, found.through) == ({}, {}, {})
+    assert found.dead_letters == {}
+
+
+def test_dead_letters_of_all_threads_are_added() -> None:
+    """By node, kind of exception handler, and topic."""
+    values = []
+    for thread in ("t1", "t2"):
+        meters = ThreadMeters(thread, ManualClock())
+        for _ in range(2):
+            meters.dead_letters.add("map", "processing", "letters")
+        meters.dead_letters.add("read", "deserialization", "letters")
+        reader = FrameReader()
+        reader.apply(FrameWriter(meters.scope).full())
+        values += reader.metrics()
+    assert summarize(values).dead_letters == {
+        ("map", "processing", "letters"): 4,
+        ("read", "deserialization", "letters"): 2,
+    }
 
 
 def test_metrics_of_user_code_do_not_create_dataframe_functions() -> None:

@@ -26,8 +26,10 @@ from millstream import (
     StreamsConfig,
     TaskId,
 )
+from millstream.clock import ManualClock
+from millstream.metrics.registry import MetricsScope
 from millstream.runtime.start.topology_checks import check_topology
-from millstream.runtime.task.error_handling.dead_letters import DeadLetters
+from millstream.runtime.task.error_handling.dead_letters import DeadLetterCounts, DeadLetters
 from millstream.serdes import BYTES, LONG, STRING
 from millstream.testing import TopologyTestDriver
 
@@ -146,7 +148,7 @@ def test_failing_handlers_send_dead_letters_too(handler: Any) -> None:
     sent = SentRecords()
     handler_with_letters = DeadLetters(
         sent, LETTERS, lambda place, offset: (b"k", b"%d" % offset)
-    ).wrap(handler)
+    ).wrap(handler, "processing")
     context = ErrorContext("in", 1, 7, 5, (), "node", TaskId(0, 1))
     assert handler_with_letters(context, None, ValueError("no")) is HandlerResponse.FAIL
     ((topic, _, keys, values, timestamps, _),) = sent.records
@@ -156,7 +158,9 @@ def test_failing_handlers_send_dead_letters_too(handler: Any) -> None:
 @pytest.mark.parametrize("answer", [None, "CONTINUE", HandlerResponse])
 def test_invalid_answer_of_a_handler_fails_and_sends_nothing(answer: Any) -> None:
     sent = SentRecords()
-    handler_with_letters = DeadLetters(sent, LETTERS, lambda *_: None).wrap(lambda *_: answer)
+    handler_with_letters = DeadLetters(sent, LETTERS, lambda *_: None).wrap(
+        lambda *_: answer, "processing"
+    )
     context = ErrorContext("in", 1, 7, 5, (), "node", TaskId(0, 1))
     assert handler_with_letters(context, None, ValueError("no")) is HandlerResponse.FAIL
     assert sent.records == []
@@ -181,6 +185,51 @@ def test_custom_handler_sends_its_own_dead_letters() -> None:
         standard = driver.create_output_topic("standard", key=BYTES, value=BYTES).read_record()
     assert mine == Record(b"k", b"not a number: x", 5, (("why", b"?"),))
     assert standard.value == b"x"
+
+
+def test_dead_letters_are_counted_by_node_handler_and_topic() -> None:
+    def on_production_error(context: ErrorContext, record: Any, error: Exception) -> Any:
+        return HandlerResponse.CONTINUE.with_dead_letters(
+            DeadLetter.of(context, error, "unserializable")
+        )
+
+    def parse(number: int) -> int | str:
+        return "nine" if number == 9 else 100 // number
+
+    builder = StreamsBuilder()
+    source = builder.stream("in", key=STRING, value=LONG, name="read")
+    source.map_values(parse, name="parse").to("out", value=LONG, name="write")
+    settings = config(**CONTINUE, production_exception_handler=on_production_error)
+    with TopologyTestDriver(builder.build(), settings) as driver:
+        driver.create_input_topic("in", key=STRING, value=LONG).pipe_values([0, 9, 5, 0])
+        driver.create_input_topic("in", key=STRING, value=STRING).pipe_value("seven")
+        counts = {
+            tuple(
+                dict(name.tags)[tag] for tag in ("processor-node-id", "exception-handler", "topic")
+            ): value
+            for name, value in driver.metrics().items()
+            if name.name == "dead-letters-total"
+        }
+        assert len(letters(driver)) == 3
+    assert counts == {
+        ("parse", "processing", LETTERS): 2,
+        ("read", "deserialization", LETTERS): 1,
+        ("write", "production", "unserializable"): 1,
+    }
+
+
+def test_unsent_dead_letters_are_not_counted() -> None:
+    """A record of an aborted transaction is processed again."""
+    scope = MetricsScope(ManualClock())
+    handler: Any = LogAndContinueProcessingExceptionHandler()
+    dead_letters = DeadLetters(
+        SentRecords(), LETTERS, lambda *_: None, counts=DeadLetterCounts(scope)
+    )
+    context = ErrorContext("in", 1, 7, 5, (), "node", TaskId(0, 1))
+    dead_letters.wrap(handler, "production", may_send=False)(context, None, ValueError("no"))
+    assert scope.read() == {}
+    dead_letters.wrap(handler, "production")(context, None, ValueError("no"))
+    assert list(scope.read().values()) == [1]
 
 
 class ForwardEverySecond(Processor[str, int, str, str]):

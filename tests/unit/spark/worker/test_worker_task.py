@@ -20,7 +20,7 @@ from support.broker.sample_messages import SampleReport
 
 from millstream.errors import EnvironmentMismatchError
 from millstream.runtime.thread_control import Close, Report
-from millstream.spark.code.environment import checked_task, installed_versions
+from millstream.spark.code.environment import EXTENSION, checked_task, installed_versions
 from millstream.spark.code.shipping import ship
 from millstream.spark.connection.control_client import ControlChannel
 from millstream.spark.connection.control_server import ControlServer
@@ -201,14 +201,12 @@ def test_a_missing_module_in_the_worker(
 def test_the_extension_may_be_missing_but_not_differ() -> None:
     """It is needed for reading and writing records; two different versions are a mistake."""
     installed = installed_versions()
-    assert "millstream-speedups" in installed
-    here = installed["millstream-speedups"]
-    (differences,) = checked_task(
-        {**installed, "millstream-speedups": "0.0.9", "python": "3"}, b""
-    )(iter([]))
-    missing = [("millstream-speedups", "0.0.9", here)] if here else []
+    assert EXTENSION in installed
+    here = installed[EXTENSION]
+    (differences,) = checked_task({**installed, EXTENSION: "0.0.9", "python": "3"}, b"")(iter([]))
+    missing = [(EXTENSION, "0.0.9", here)] if here else []
     assert [each for each in differences if each[0] != "python"] == missing
-    drivers = {**installed, "millstream-speedups": None, "python": "3"}
+    drivers = {**installed, EXTENSION: None, "python": "3"}
     (differences,) = checked_task(drivers, b"")(iter([]))
     assert [package for package, *_ in differences] == ["python"]
 

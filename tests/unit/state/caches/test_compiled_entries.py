@@ -55,7 +55,7 @@ ATTRIBUTES: Final = tuple(PureCachedEntry.__slots__)
 @pytest.fixture(scope="module")
 def native() -> ModuleType:
     needed_speedups()
-    return import_module("millstream_speedups")
+    return import_module("millstream.native.library")
 
 
 def seen(entry: Any) -> dict[str, Any]:

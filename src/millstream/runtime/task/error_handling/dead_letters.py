@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
+from millstream.metrics.registry import MetricsScope, detached_scope
+from millstream.metrics.values import OWN_GROUP
 from millstream.processor.handlers import (
     CONTINUE,
     RETRY,
@@ -26,6 +29,9 @@ from millstream.runtime.task.sinks import RecordCollector
 
 logger = logging.getLogger(__name__)
 
+#: The kinds of exception handlers, as in the names of their settings.
+HandlerKind = Literal["deserialization", "processing", "production"]
+
 _BUILT_IN = (
     DefaultProductionExceptionHandler,
     LogAndContinueExceptionHandler,
@@ -33,6 +39,25 @@ _BUILT_IN = (
     LogAndFailExceptionHandler,
     LogAndFailProcessingExceptionHandler,
 )
+
+
+class DeadLetterCounts:
+    """Counts dead letters by node, kind of exception handler, and dead-letter topic.
+
+    Adds the metric `dead-letters-total` with these labels to a scope.
+    """
+
+    def __init__(self, scope: MetricsScope) -> None:
+        self._scope = scope
+        self._counts: dict[tuple[str, HandlerKind, str], int] = {}
+
+    def add(self, node: str, handler: HandlerKind, topic: str) -> None:
+        key = (node, handler, topic)
+        if key not in self._counts:
+            self._counts[key] = 0
+            part = self._scope.child(processor_node_id=node, exception_handler=handler, topic=topic)
+            part.gauge(OWN_GROUP, "dead-letters-total", partial(self._counts.__getitem__, key))
+        self._counts[key] += 1
 
 
 class DeadLetters:
@@ -49,11 +74,13 @@ class DeadLetters:
         topic: str | None,
         raw_of: Callable[[TopicPartition, int], tuple[bytes | None, bytes | None] | None],
         await_deliveries: Callable[[], None] = lambda: None,
+        counts: DeadLetterCounts | None = None,
     ) -> None:
         self._collector = collector
         self._topic = topic
         self._raw_of = raw_of
         self._await_deliveries = await_deliveries
+        self._counts = counts or DeadLetterCounts(detached_scope())
 
     @property
     def has_queue(self) -> bool:
@@ -68,7 +95,7 @@ class DeadLetters:
         own = [each for each in handlers if each is not None and not isinstance(each, _BUILT_IN)]
         return self.has_queue or bool(own)
 
-    def wrap(self, handler: Handler, *, may_send: bool = True) -> Handler:
+    def wrap(self, handler: Handler, kind: HandlerKind, *, may_send: bool = True) -> Handler:
         """Wrap a handler to complete its error context and send its dead letters.
 
         Without `may_send`, the dead letters are dropped.
@@ -84,6 +111,7 @@ class DeadLetters:
                     headers = [letter.headers] if letter.headers else None
                     columns = [letter.key], [letter.value], [letter.timestamp], headers
                     self._collector.send_many(letter.topic, None, *columns)
+                    self._counts.add(context.node, kind, letter.topic)
                 if decision.dead_letters and decision.response is not CONTINUE:
                     self._await_deliveries()
             elif decision.dead_letters:

@@ -66,8 +66,8 @@ class SinkProductionErrors:
         is_last: bool,
     ) -> None:
         effective = handler or DefaultProductionExceptionHandler()
-        self._handler = letters.wrap(effective)
-        self._handler_without_letters = letters.wrap(effective, may_send=False)
+        self._handler = letters.wrap(effective, "production")
+        self._handler_without_letters = letters.wrap(effective, "production", may_send=False)
         # The built-in handler would return FAIL and send a dead letter, and the next handler would
         # send another one.
         self._handles_unserializable = handler is not None or is_last

@@ -1,8 +1,8 @@
 // Each error with its details: record, stack, handler decision, and recovery steps.
 
 import { h } from "../dom.js";
-import { ago, clock, moment, stateText } from "../format.js";
-import { card, empty, facts, lead } from "../components.js";
+import { ago, clock, count, moment, plural, stateText } from "../format.js";
+import { card, empty, facts, lead, table } from "../components.js";
 
 const DECISIONS = {
   REPLACE_THREAD: "replace the thread",
@@ -13,13 +13,30 @@ const DECISIONS = {
 export function errors(state, [wanted]) {
   const all = [...state.failures].reverse();
   if (!all.length) {
-    return [lead("Errors", null), card("Errors", null, empty("check", "No errors", "Errors that stop a thread are shown here, with the record, the stack and the recovery steps."))];
+    return [lead("Errors", null), card("Errors", null, empty("check", "No errors", "Errors that stop a thread are shown here, with the record, the stack and the recovery steps.")), deadLetters(state)];
   }
   const open = all.filter((each) => !each.over).length;
   return [
     lead("Errors", `${all.length} since the start, ${open ? `${open} open` : "all resolved"}`),
     h("ol", { class: "errors" }, all.map((each, index) => item(each, state.now_ms, wanted ? each.number === Number(wanted) : index === 0))),
+    deadLetters(state),
   ];
+}
+
+function deadLetters({ dead_letters: letters, totals }) {
+  if (!letters.length) return null;
+  const rows = letters.map((each) =>
+    h(
+      "tr",
+      { key: `${each.node} ${each.handler} ${each.topic}` },
+      h("td", { class: "mono" }, each.node),
+      h("td", null, each.handler),
+      h("td", { class: "mono" }, each.topic),
+      h("td", { class: "right" }, count(each.records_total)),
+    ),
+  );
+  const heads = ["Node", "Exception handler", "Dead-letter topic", { name: "Records", right: true }];
+  return card("Dead letters", { note: plural(totals.dead_letters_total, "record"), key: "dead-letters" }, table("Dead letters by node and exception handler", heads, rows));
 }
 
 function item(failure, nowMs, opened) {

@@ -20,7 +20,7 @@ export function overview(state) {
       figure("Threads", threads(state), hosts(state)),
       application.has_tasks && figure("Tasks", taskCount(state), standbys(state)),
       figure("Stores", count(state.stores.length), storeNote(state)),
-      totals.dropped_total > 0 && figure("Dropped", count(totals.dropped_total), "records deliberately dropped"),
+      totals.dropped_total + totals.dead_letters_total > 0 && figure("Dropped", count(totals.dropped_total), droppedNote(totals)),
     ),
     card("Records per second", { note: rate(totals.records_per_s), key: "chart" }, chart(totals.history, "Records per second")),
     h("div", { class: "pair" }, restoring(state), latest(state)),
@@ -76,6 +76,10 @@ function standbys({ threads: all }) {
 function storeNote({ stores }) {
   const disk = stores.filter((each) => each.persistent).length;
   return disk ? `${disk} on disk` : stores.length ? "in memory" : "stateless";
+}
+
+function droppedNote({ dead_letters_total: letters }) {
+  return letters ? h("a", { href: "#/errors" }, plural(letters, "dead letter")) : "records deliberately dropped";
 }
 
 function restoring({ restores }) {

@@ -264,10 +264,12 @@ function aboutNode(box, state) {
   const kind = { source: "Source", processor: "Processor", sink: "Sink" }[box.kind];
   const incoming = state.topology.edges.filter((edge) => edge.target === box.id);
   const known = incoming.map((edge) => edge.records_per_s).filter((each) => each !== null);
+  const letters = state.dead_letters.filter((each) => each.node === box.name);
   return description(box.title, `${kind} of sub-topology ${box.part}`, [
     ["Name", box.title === box.name ? null : h("span", { class: "mono" }, box.name)],
     ["Input", known.length ? rate(known.reduce((sum, each) => sum + each, 0)) : null],
     ["Stores", box.stores.length ? box.stores.map((name) => h("a", { class: "block", href: `#/stores/${encodeURIComponent(name)}` }, name)) : null],
+    ["Dead letters", letters.length ? letters.map((each) => h("span", { class: "block" }, `${count(each.records_total)} to ${each.topic} (${each.handler})`)) : null],
     ["Declared at", box.declared_at && h("span", { class: "mono" }, box.declared_at)],
   ]);
 }

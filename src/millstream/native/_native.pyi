@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from millstream_speedups.shapes import Columns, Event, Run, Updates
+from millstream.native.shapes import Columns, Event, Run, Updates
 
 #: The version of the package. Millstream only uses the extension of its own version.
 VERSION: Final[str]

@@ -191,7 +191,7 @@ static PyType_Slot client_slots[] = {
 };
 
 static PyType_Spec client_spec = {
-    .name = "millstream_speedups._native.Client",
+    .name = "millstream.native._native.Client",
     .basicsize = sizeof(ClientObject),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = client_slots,

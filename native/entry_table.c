@@ -377,7 +377,7 @@ static PyType_Slot slots[] = {
 };
 
 static PyType_Spec spec = {
-    .name = "millstream_speedups._native.EntryTable",
+    .name = "millstream.native._native.EntryTable",
     .basicsize = sizeof(EntryTable),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = slots,

@@ -285,7 +285,7 @@ static PyType_Slot slots[] = {
 };
 
 static PyType_Spec spec = {
-    .name = "millstream_speedups._native.EvictionOrder",
+    .name = "millstream.native._native.EvictionOrder",
     .basicsize = sizeof(EvictionOrder),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = slots,

@@ -1,4 +1,6 @@
-"""Reads and writes Kafka records as columns, with the librdkafka of confluent-kafka.
+"""The API of the C extension; importing this module fails if the extension is missing.
+
+It reads and writes Kafka records as columns, with the librdkafka of confluent-kafka.
 
     settings["plugin.library.paths"] = PLUGIN
     producer = confluent_kafka.Producer(settings)
@@ -17,8 +19,8 @@ from typing import Final
 
 from confluent_kafka import cimpl
 
-from millstream_speedups import _native
-from millstream_speedups._native import (
+from millstream.native import _native
+from millstream.native._native import (
     VERSION,
     CachedEntry,
     Client,
@@ -37,7 +39,7 @@ from millstream_speedups._native import (
     sorted_by_change,
     with_times,
 )
-from millstream_speedups.shapes import Event, Run
+from millstream.native.shapes import Event, Run
 
 __all__ = [
     "CachedEntry",

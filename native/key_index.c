@@ -384,7 +384,7 @@ static PyType_Slot slots[] = {
 };
 
 static PyType_Spec spec = {
-    .name = "millstream_speedups._native.KeyIndex",
+    .name = "millstream.native._native.KeyIndex",
     .basicsize = sizeof(KeyIndex),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = slots,

@@ -162,14 +162,16 @@ static Entry *changed_entry(Cache *cache, Updates *updates, Block *block, Py_ssi
 
 /* ---- changing an entry */
 
-/* Sets the value of an entry that results from a record: 0, or -1 with an exception. */
-static int change(Cache *cache, Entry *entry, PyObject *value, Updates *updates, Py_ssize_t index) {
+/* Sets the value of an entry that results from a record and the value before: 0, or -1 with an
+ * exception. */
+static int change(Cache *cache, Entry *entry, PyObject *before, PyObject *value, Updates *updates, Py_ssize_t index) {
     Context context;
     if (context_of(updates, index, &context) < 0) {
         return -1;
     }
-    /* A deleted aggregate starts over, so its timestamp is no longer used. */
-    int moves = is_none(entry->value) || is_none(value) || context.timestamp > entry->timestamp;
+    /* A deleted aggregate starts over, so its timestamp is no longer used. The entry may have another
+     * value by now, because user code has run. */
+    int moves = is_none(before) || is_none(value) || context.timestamp > entry->timestamp;
     long long timestamp = moves ? context.timestamp : entry->timestamp;
     int failed = change_cached(cache, entry, value, timestamp, &context);
     Py_DECREF(context.place);
@@ -200,7 +202,7 @@ static int count_one(Cache *cache, Updates *updates, Block *block, Py_ssize_t po
     }
     PyObject *before = held(entry->value);
     PyObject *count = is_none(before) ? Py_NewRef(one) : PyNumber_Add(before, one);
-    int failed = count == NULL ? -1 : change(cache, entry, count, updates, index);
+    int failed = count == NULL ? -1 : change(cache, entry, before, count, updates, index);
     Py_XDECREF(before);
     Py_XDECREF(count);
     return failed;
@@ -257,7 +259,7 @@ static int fold_one(Cache *cache, Updates *updates, Functions *functions, Entry 
         if (value == NULL) {
             failed = report_failure(cache, functions->failed, index) < 0 ? -1 : 1;
         } else {
-            failed = change(cache, entry, value, updates, index);
+            failed = change(cache, entry, current, value, updates, index);
         }
         Py_XDECREF(current);
         Py_XDECREF(value);

@@ -125,25 +125,49 @@ static PyMethodDef entry_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-#define OBJECT(name) {#name, T_OBJECT_EX, offsetof(Entry, name), 0, NULL}
-#define NUMBER(name) {#name, T_LONGLONG, offsetof(Entry, name), 0, NULL}
+/* Numbers have their own accessors, because those of the interpreter set a number to -1 if the new
+ * value is invalid, and a `used_seq` of -1 marks a removed entry. */
+static long long *number_at(PyObject *self, void *offset) { return (long long *)((char *)self + (size_t)offset); }
 
-static PyMemberDef entry_attributes[] = {
-    OBJECT(key_bytes), OBJECT(value),     OBJECT(place),    OBJECT(headers),    OBJECT(stored), OBJECT(raw),
-    NUMBER(timestamp), NUMBER(dirty_seq), NUMBER(used_seq), NUMBER(queued_seq), NUMBER(offset), NUMBER(size),
+static PyObject *number(PyObject *self, void *offset) { return PyLong_FromLongLong(*number_at(self, offset)); }
+
+static int set_number(PyObject *self, PyObject *object, void *offset) {
+    long long found;
+    if (object == NULL) {
+        PyErr_SetString(PyExc_TypeError, "numbers of an entry cannot be deleted");
+        return -1;
+    }
+    if (as_number(object, &found) < 0) {
+        return -1;
+    }
+    *number_at(self, offset) = found;
+    return 0;
+}
+
+#define OBJECT(name) {#name, T_OBJECT_EX, offsetof(Entry, name), 0, NULL}
+#define NUMBER(name) {#name, number, set_number, NULL, (void *)offsetof(Entry, name)}
+
+static PyMemberDef entry_objects[] = {
+    OBJECT(key_bytes), OBJECT(value), OBJECT(place), OBJECT(headers), OBJECT(stored), OBJECT(raw),
     {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef entry_numbers[] = {
+    NUMBER(timestamp), NUMBER(dirty_seq), NUMBER(used_seq), NUMBER(queued_seq), NUMBER(offset), NUMBER(size),
+    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot entry_slots[] = {
     {Py_tp_new, new_entry},
     {Py_tp_dealloc, free_entry},
-    {Py_tp_members, entry_attributes},
+    {Py_tp_members, entry_objects},
+    {Py_tp_getset, entry_numbers},
     {Py_tp_methods, entry_methods},
     {0, NULL},
 };
 
 static PyType_Spec entry_spec = {
-    .name = "millstream_speedups._native.CachedEntry",
+    .name = "millstream.native._native.CachedEntry",
     .basicsize = sizeof(Entry),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = entry_slots,
