@@ -14,7 +14,7 @@ COVERED := tests/unit tests/properties tests/conformance
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-async test slow fuzz coverage pure lowest lint types format bench soak chaos cluster simulate mutants site release-check ci lock clean
+.PHONY: help venv demo demo-async test test-extended test-all slow fuzz fuzz-native sanitize coverage pure lowest lint types format bench soak chaos cluster simulate mutants site wheels release-check ci lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
@@ -28,8 +28,13 @@ demo: venv ## count words on an embedded Kafka broker (takes a minute)
 demo-async: venv ## call a web service for every record, one and a hundred at a time
 	@$(PY) examples/async-enrichment/async_enrichment.py --demo $(ARGS)
 
-test: venv .venv/spark-classes.jsa ## run the tests
-	$(PY) -m pytest -m "not slow" $(SHARED) $(ARGS)
+test: venv .venv/spark-classes.jsa ## run the tests that take less than 10 minutes together
+	$(PY) -m pytest -m "not slow and not extended" --durations=10 $(SHARED) $(ARGS)
+
+test-extended: venv .venv/spark-classes.jsa ## run the tests that are too long for `make test`
+	$(PY) -m pytest -m "extended and not slow" --durations=10 $(SHARED) $(ARGS)
+
+test-all: test test-extended ## run the tests of `make test` and `make test-extended`
 
 .venv/spark-classes.jsa: requirements.lock tests/support/machine/spark_classes.py
 	@PYTHONPATH=tests $(PY) -m support.machine.spark_classes $@
@@ -41,6 +46,13 @@ fuzz: venv ## compare random topologies with the real Kafka Streams, which is do
 	MILLSTREAM_EXAMPLES=2000 $(PY) -m pytest tests/properties/test_batch_engine.py tests/conformance/test_batches.py tests/conformance/test_caches.py
 	MILLSTREAM_STEPS=10000 $(PY) -m pytest tests/properties/test_*state_model.py
 	PYTHONPATH=tests $(PY) -m conformance.fuzz $(ARGS)
+
+fuzz-native: venv ## compare the C extension with Python, with functions that misbehave; ARGS="--seed N --minutes M"
+	PYTHONPATH=tests $(PY) -m extension $(ARGS)
+
+sanitize: venv ## run the C extension under sanitizers and in a debug build of Python, and measure leaks; ARGS="--only PART"
+	$(PY) -m pytest -m slow tests/extension
+	PYTHONPATH=tests $(PY) -m extension.sanitize $(ARGS)
 
 pure: venv ## run the tests that need no broker, without the C extension; ARGS="tests" for all
 	PYTHONPATH=tests $(PY) -m support.without_speedups -m "not slow" $(or $(ARGS),$(COVERED))
@@ -60,6 +72,7 @@ lint: venv ## check style
 
 types: venv ## check types
 	.venv/bin/mypy --strict $(ARGS)
+	.venv/bin/basedpyright
 
 format: venv ## format the code
 	.venv/bin/ruff format .
@@ -86,8 +99,13 @@ mutants: venv ## inject faults one by one, and report which test detects each; A
 site: venv ## build the documentation site in build/site; warnings are errors
 	$(PY) docs/site/build.py build/site
 
+wheels: venv ## build the sdist and the wheels in dist/, with and without the C extension
+	sh .ci/wheels dist
+	@ls dist
+
 release-check: venv site ## build the release in dist/, install it in an empty environment, and follow the tutorial
-	$(PY) -m pytest -m slow tests/release tests/first_minutes tests/docs $(ARGS)
+	$(PY) -m pytest tests/release $(ARGS)
+	$(PY) -m pytest -m slow tests/first_minutes tests/docs $(ARGS)
 
 ci: ## check style, types, the site and the tests, as before a release
 	@.ci/run

@@ -1,27 +1,34 @@
-"""Environments for the Python programs of other libraries, created on first use.
+"""Separate environments for Python programs, created on first use.
 
-The libraries are not dependencies of this project. `peers/<name>/requirements.txt` lists them. The
-environment is in the cache folder, and is recreated when the file changes.
+Other libraries are not dependencies of this project; `peers/<name>/requirements.txt` lists them.
+The wheels of this checkout, with and without the C extension, are built and installed as users
+install them. An environment is in the cache folder, and is recreated when its content changes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from millstream.embedded.jars import cache_parent
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent
 INSTALL_TIMEOUT_S = 900
+#: This checkout as installed wheels: the program, and the mode of `setup.py` that builds its wheel.
+WHEELS = {"wheel": "require", "pure_wheel": "omit"}
 #: Programs that do not run in this project's environment.
-SEPARATE = ("quix", "faust")
+SEPARATE = ("quix", "faust", *WHEELS)
 
 
 def requirements(name: str) -> Path:
-    """Return the file with the requirements of a program."""
+    """Return the file with the requirements of another library's program."""
     return HERE / "peers" / name / "requirements.txt"
 
 
@@ -44,19 +51,46 @@ def install(name: str) -> None:
     done = folder / "complete"
     if done.exists():
         return
-    print(f"installing {requirements(name).read_text().split()[0]} into a separate environment")
+    print(f"installing the program {name} into a separate environment")
     shutil.rmtree(folder, ignore_errors=True)
-    for command in (
-        [sys.executable, "-m", "venv", str(folder)],
-        [interpreter(name), "-m", "pip", "install", "--quiet", "-r", str(requirements(name))],
-    ):
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
-        if ran.returncode:
-            raise SystemExit(f"{name} cannot be installed:\n{(ran.stdout + ran.stderr)[-2000:]}")
+    _run(name, [sys.executable, "-m", "venv", str(folder)])
+    pip = [interpreter(name), "-m", "pip"]
+    if name in WHEELS:
+        wheels = folder / "wheels"
+        build = [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)]
+        _run(name, build, {"MILLSTREAM_SPEEDUPS": WHEELS[name]})
+        (wheel,) = wheels.glob("*.whl")
+        # The locked versions, as in this project's environment.
+        locked = ["--no-deps", "--require-hashes", "-r", str(ROOT / "requirements.lock")]
+        _run(name, [*pip, "install", "--quiet", *locked])
+        _run(name, [*pip, "install", "--quiet", f"{wheel}[spark]"])
+    else:
+        _run(name, [*pip, "install", "--quiet", "-r", str(requirements(name))])
     done.touch()
 
 
+def _run(
+    name: str, command: list[str], variables: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_TIMEOUT_S,
+        env={**os.environ, **variables},
+    )
+    if ran.returncode:
+        raise SystemExit(f"{name} cannot be installed:\n{(ran.stdout + ran.stderr)[-2000:]}")
+
+
 def _folder(name: str) -> Path:
-    text = f"{sys.version_info[:2]} {requirements(name).read_text()}"
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return cache_parent() / f"contestant-{name}-{digest}"
+    digest = hashlib.sha256(f"{sys.version_info[:2]}".encode())
+    for path in _sources() if name in WHEELS else [requirements(name)]:
+        digest.update(path.read_bytes())
+    return cache_parent() / f"contestant-{name}-{digest.hexdigest()[:12]}"
+
+
+def _sources() -> list[Path]:
+    """Return the files of which a wheel is built, and the versions of its requirements."""
+    folders = [*(ROOT / "native").glob("*"), *(ROOT / "src").rglob("*.py")]
+    return sorted([*folders, *(ROOT / name for name in ("setup.py", "requirements.lock"))])

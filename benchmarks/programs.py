@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from environments import interpreter
+from environments import WHEELS, interpreter
 
 HERE = Path(__file__).parent
 PEER = HERE / "peers" / "kafka-streams"
@@ -23,9 +23,11 @@ PEER = HERE / "peers" / "kafka-streams"
 #: All workloads.
 JOBS = tuple(sorted(path.stem for path in (HERE / "workloads").glob("*.py")))
 #: The programs, in the order of the tables.
-PROGRAMS = ("ours", "java", "quix", "faust", "spark", "baseline")
+PROGRAMS = ("ours", "wheel", "pure_wheel", "java", "quix", "faust", "spark", "baseline")
 TITLES = {
     "ours": "Millstream",
+    "wheel": "Millstream, installed from a wheel",
+    "pure_wheel": "Millstream, installed without the C extension",
     "ours_in_session": "Millstream in an existing Spark session",
     "java": "Kafka Streams 4.3.1",
     "quix": "Quix Streams 3.28",
@@ -143,6 +145,8 @@ class Run:
         if self.program in CONTESTANTS:
             script = HERE / "peers" / self.program / f"on_{self.program}.py"
             return [interpreter(self.program), str(script), *self.arguments()]
+        if self.program in WHEELS:
+            return [interpreter(self.program), str(HERE / "ours.py"), *self.arguments()]
         profile = ["--profile", str(self.profile)] if self.profile else []
         return [sys.executable, str(HERE / f"{self.program}.py"), *profile, *self.arguments()]
 

@@ -1,6 +1,6 @@
-"""Generates docs/performance.md and its pictures from the committed results.
+"""Generates docs/performance.md with its chart, and the figures of docs/index.md.
 
-    python benchmarks/report.py            # write the page
+    python benchmarks/report.py            # write them from the committed results
     python benchmarks/report.py --check    # exit code 1 if it is out of date
 
 The page shows the newest result of each workload, of each rate of the part `latency`, of each order
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +28,24 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 DOCS = ROOT / "docs"
 PAGE = DOCS / "performance.md"
+FRONT_PAGE = DOCS / "index.md"
 PICTURE = DOCS / "images" / "performance-throughput.svg"
 
 Row = Sequence[str]
 _FIGURES = ("Whole run, records/s", "Ratio", "Warm, records/s", "Ratio")
 
-_INTRODUCTION = """# Performance
+#: The jobs on the front page, with their descriptions.
+_FRONT_PAGE_JOBS = {
+    "count": "count by key",
+    "window": "sums in windows",
+    "stateless": "stateless, JSON",
+}
+_FRONT_PAGE_FIGURES = re.compile(
+    r"(<!-- figures: python benchmarks/report.py -->\n).*?(<!-- end of figures -->)", re.DOTALL
+)
+
+_METHOD = """
+## Method
 
 This page compares Millstream with Kafka Streams and other programs. All programs process the same
 records with the same broker and settings on the same machine, and take turns within one run.
@@ -63,6 +76,9 @@ Records per second that a thread reads, processes, writes and commits. *Whole ru
 the first record and includes the warm-up of the JVM; *warm* is measured from the first commit after
 a quarter of the records. Use *warm* for comparisons.
 """
+
+#: The columns of the summary, with their keys in the results.
+_SUMMARY = {"Whole run": "ratio", "Warm": "steady_ratio"}
 
 _OTHERS = """
 ## Other programs
@@ -163,20 +179,27 @@ def saved(folder: Path = RESULTS) -> list[Saved]:
 
 
 def pages(results: Iterable[Saved]) -> dict[Path, str]:
-    """Generate the page and its pictures from results."""
+    """Generate the page, its chart and the figures of the front page from results."""
     known = list(results)
     made: dict[Path, str] = {}
-    text = [_INTRODUCTION]
+    text = ["# Performance\n"]
     throughput = _cases(known, "throughput")
+    summary = {title: found for title, found in throughput.items() if found[0].keys() == _BOTH}
     others = _others(known)
     guarantees = _cases(known, "guarantees")
     latency = _latencies(known)
     restore = _orders(known)
     scaling = _lines(known)
+    if summary:
+        made[PICTURE] = _picture(summary)
+        text.append(_summary(summary))
+    if summary.keys() >= _FRONT_PAGE_JOBS.keys():
+        front_page = FRONT_PAGE.read_text(encoding="utf-8")
+        figures = _front_page_figures([summary[job] for job in _FRONT_PAGE_JOBS])
+        made[FRONT_PAGE] = _FRONT_PAGE_FIGURES.sub(rf"\1\n{figures}\n\2", front_page)
+    text.append(_METHOD)
     if throughput:
-        made[PICTURE] = _picture(throughput)
         text.append(_THROUGHPUT)
-        text.append(f"\n![Throughput as a ratio to Kafka Streams]({PICTURE.relative_to(DOCS)})\n")
         text += [_throughput_of(title, entries) for title, (entries, _) in throughput.items()]
     if others:
         text.append(_OTHERS)
@@ -308,22 +331,96 @@ def _relabeled(text: str) -> str:
     return text
 
 
-def _picture(cases: Mapping[str, tuple[Mapping[str, Any], Saved]]) -> str:
-    groups: dict[str, list[Bar]] = {}
-    for title, (entries, _) in cases.items():
-        # All bars of a group show the same ratio: warm if all have it, otherwise whole runs.
-        ratio = (
-            "steady_ratio" if all(_has(e, "steady_ratio") for e in entries.values()) else "ratio"
+Cases = Sequence[tuple[Mapping[str, Any], Saved]]
+
+
+def _front_page_figures(cases: Cases) -> str:
+    ratios = [f"**{entries['ours']['steady_ratio']:.1f}×**" for entries, _ in cases]
+    return (
+        f"{_table(ratios, [list(_FRONT_PAGE_JOBS.values())])}\n"
+        f"Throughput relative to {TITLES['java']} once both are warm: {_condition(cases)}. "
+        f"[All results]({PAGE.relative_to(DOCS)}).\n"
+    )
+
+
+def _summary(cases: Mapping[str, tuple[Mapping[str, Any], Saved]]) -> str:
+    """Return the first sentence, the chart and the compact table of the page."""
+    found = list(cases.values())
+    warm = [
+        entries["ours"]["steady_ratio"]
+        for entries, _ in found
+        if entries["ours"].get("steady_ratio") is not None
+    ]
+    text = ""
+    if warm:
+        text = (
+            f"\nDepending on the job, Millstream processes {min(warm):.1f} to {max(warm):.1f} "
+            f"times as many records per second as {TITLES['java']} once both are warm: "
+            f"{_condition(found)}. Without the extension, a record takes about "
+            "[twice as long](operations/speedups.md#performance).\n"
         )
-        bars = [
-            Bar(TITLES[program], entry[ratio], *entry[f"{ratio}_spread"])
-            for program in PROGRAMS
-            if program in entries and _has(entry := entries[program], ratio)
+    rows = [
+        (
+            f"[{title}](#{_anchor(title)})",
+            *(_short_ratio(entries["ours"], ratio) for ratio in _SUMMARY.values()),
+        )
+        for title, (entries, _) in cases.items()
+    ]
+    return (
+        f"{text}\n![Throughput as a ratio to Kafka Streams]({PICTURE.relative_to(DOCS)})\n\n"
+        f"{_table(('Job', *_SUMMARY), rows)}"
+    )
+
+
+def _condition(cases: Cases) -> str:
+    """Return the conditions of results, as part of a sentence."""
+    files = [one.content for _, one in cases]
+    cores = _range(file["machine"]["processors"] for file in files)
+    records = _range(one.measured["records"] for _, one in cases)
+    java = ", ".join(sorted({file["versions"].get("java", "?") for file in files}))
+    extension = {bool(file["versions"].get("C extension")) for file in files}
+    with_extension = "and, in a part of the results, the C extension"
+    if len(extension) == 1:
+        with_extension = (
+            "and the [C extension](operations/speedups.md), which the wheels for Linux and macOS "
+            "contain"
+            if extension.pop()
+            else "without the C extension"
+        )
+    return (
+        f"one thread each, {cores} cores shared with the broker, {records} records, Java {java}, "
+        f"{with_extension}"
+    )
+
+
+def _range(numbers: Iterable[int]) -> str:
+    found = sorted(set(numbers))
+    return " to ".join(f"{number:,}" for number in dict.fromkeys((found[0], found[-1])))
+
+
+def _anchor(title: str) -> str:
+    """Return the anchor of a heading, as on GitHub."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def _short_ratio(entry: Mapping[str, Any], name: str) -> str:
+    return "–" if entry.get(name) is None else f"{entry[name]:.2f}"
+
+
+def _picture(cases: Mapping[str, tuple[Mapping[str, Any], Saved]]) -> str:
+    groups = {
+        title: [
+            Bar(series, ours[ratio], *ours[f"{ratio}_spread"])
+            for series, ratio in _SUMMARY.items()
+            if _has(ours := entries["ours"], ratio)
         ]
-        if bars:
-            groups[title] = bars
-    title = "Throughput, as a ratio to Kafka Streams (higher is faster); lines: min to max"
-    return chart(title, groups, [TITLES[program] for program in PROGRAMS])
+        for title, (entries, _) in cases.items()
+    }
+    return chart(
+        f"Throughput of Millstream; {TITLES['java']} is 1",
+        {title: bars for title, bars in groups.items() if bars},
+        list(_SUMMARY),
+    )
 
 
 def _has(entry: Mapping[str, Any], ratio: str) -> bool:
@@ -442,12 +539,13 @@ def _ratio(entry: Mapping[str, Any], name: str) -> str:
     return f"**{entry[name]:.2f}** ({least:.2f} to {most:.2f})"
 
 
-def _conditions(used: Iterable[tuple[str, Saved]]) -> str:
-    head = ("Result", "Date", "Machine", "Records", "Rounds", "Commit", "Versions")
+def _conditions(used: Sequence[tuple[str, Saved]]) -> str:
+    head = ("Result", "Date", "Machine", "Records", "Rounds", "Commit", "Other versions")
+    of_all = set.intersection(*(set(one.content["versions"].items()) for _, one in used))
     rows = []
     for name, one in used:
         machine, measured = one.content["machine"], one.measured
-        versions = one.content["versions"].items()
+        versions = one.content["versions"]
         records = measured.get("records")
         rows.append(
             (
@@ -458,10 +556,16 @@ def _conditions(used: Iterable[tuple[str, Saved]]) -> str:
                 # In the part `scaling`, each line has its own number of rounds.
                 str(measured.get("rounds", "–")),
                 f"`{one.content['commit']}`",
-                ", ".join(f"{name_of} {version or 'none'}" for name_of, version in versions),
+                _versions(item for item in versions.items() if item not in of_all) or "–",
             )
         )
-    return f"\n## Conditions\n\n{_table(head, rows)}"
+    same = [item for item in used[0][1].content["versions"].items() if item in of_all]
+    versions_of_all = f"Versions in all runs: {_versions(same)}.\n\n" if same else ""
+    return f"\n## Conditions\n\n{versions_of_all}{_table(head, rows)}"
+
+
+def _versions(items: Iterable[tuple[str, str | None]]) -> str:
+    return ", ".join(f"{name} {version or 'none'}" for name, version in items)
 
 
 def _table(head: Row, rows: Iterable[Row]) -> str:

@@ -85,7 +85,7 @@ def sample_events() -> list[tuple[int, str, str, str]]:
     Each is (time in ms, topic, impression, ad or button).
     """
     rng = random.Random(7)
-    events = []
+    events: list[tuple[int, str, str, str]] = []
     for number in range(2_000):
         shown_ms = rng.randrange(3_600_000)
         impression = f"page-{number}"

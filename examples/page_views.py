@@ -75,7 +75,7 @@ def sample_views() -> list[View]:
     Some of them are up to 25 seconds late.
     """
     rng = random.Random(3)
-    arrivals = []
+    arrivals: list[tuple[int, int, str, str]] = []
     for _ in range(3_000):
         viewed_ms = rng.randrange(600_000)
         late_ms = rng.randrange(25_000) if rng.random() < 0.1 else 0

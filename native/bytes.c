@@ -1,8 +1,8 @@
 /* Small functions on bytes that are slow in Python. */
 
-#include <string.h>
-
 #include "python.h"
+
+#include <string.h>
 
 #define SEED 104729u
 #define C1 0x87c37b91114253d5u

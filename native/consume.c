@@ -1,9 +1,9 @@
 /* Reads records from librdkafka, as columns. */
 
+#include "python.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "python.h"
 
 /* The maximum number of messages per call; the caller repeats the call for more. */
 #define MAX_MESSAGES 65536

@@ -1,10 +1,10 @@
 /* The class `EvictionOrder`, equivalent to Millstream's Python version, and the sorting of entries
  * by their latest changes. */
 
+#include "entries.h"
+
 #include <limits.h>
 #include <stdlib.h>
-
-#include "entries.h"
 
 /* Owned entries. */
 typedef struct {

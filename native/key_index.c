@@ -4,10 +4,10 @@
  * A stored key consists of the key, a non-negative time of 8 bytes, and further bytes that depend
  * on the kind of window, so the stored keys of one key are sorted by time. */
 
+#include "key_index.h"
+
 #include <limits.h>
 #include <string.h>
-
-#include "key_index.h"
 
 /* The minimum number of additions without a lookup after which the index drops its contents. */
 #define MIN_UNQUERIED 10000

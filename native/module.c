@@ -1,10 +1,10 @@
 /* The module `_native`: its functions and the class `Client`. The stub `_native.pyi` documents
  * them. */
 
+#include "python.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "python.h"
 
 static PyObject *client_type;
 

@@ -1,9 +1,9 @@
 /* Sends columns of records to librdkafka. */
 
+#include "python.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "python.h"
 
 /* librdkafka would replace the timestamp 0 with the current time. */
 #define FIRST_MILLISECOND 1

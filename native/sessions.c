@@ -1,10 +1,10 @@
 /* The loop of aggregations by session. Most records start a session or extend one, which is done
  * here. Python handles all other cases, record by record. */
 
-#include <limits.h>
-
 #include "key_index.h"
 #include "updates.h"
+
+#include <limits.h>
 
 /* All objects are arguments. */
 typedef struct {

@@ -1,4 +1,4 @@
-"""Charts of horizontal bars as SVG text."""
+"""Charts of horizontal bars as SVG text, for light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-WIDTH, LABELS, RIGHT = 760, 190, 70
-BAR, GAP, TOP, BOTTOM = 13, 12, 56, 34
-#: Distinguishable for color-blind readers.
-COLORS = ("#0072b2", "#999999", "#e69f00", "#cc79a7", "#56b4e9", "#009e73")
+#: Narrow, so that the labels are legible on a phone.
+WIDTH, LABELS, RIGHT = 480, 170, 44
+BAR, GAP, TOP, BOTTOM = 9, 7, 52, 28
+#: The colors of the series, on a light and on a dark background; distinguishable for color-blind
+#: readers.
+COLORS = (("#9db8c9", "#4d6b7d"), ("#0072b2", "#56b4e9"), ("#e69f00", "#e69f00"))
+#: Ground, text, grid lines, and the line at 1.
+_LIGHT = ("#ffffff", "#1f2328", "#d8dee4", "#57606a")
+_DARK = ("#131416", "#e6edf3", "#30363d", "#8b949e")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +41,27 @@ def chart(title: str, groups: Mapping[str, Sequence[Bar]], series: Sequence[str]
     body: list[str] = []
     y = TOP
     for label, bars in groups.items():
-        middle = y + len(bars) * BAR / 2 + 4
-        body.append(_text(LABELS - 8, middle, label, "end"))
+        body.append(_text(LABELS - 8, y + len(bars) * BAR / 2 + 4, label, "end"))
         for bar in bars:
-            body += _bar(bar, y, scale, COLORS[series.index(bar.series) % len(COLORS)])
+            body += _bar(bar, y, scale, series.index(bar.series))
             y += BAR
         y += GAP
     grid = []
     for number in range(math.ceil(highest / step) + 1):
         x = LABELS + number * step * scale
-        grid.append(_line(x, TOP - 6, x, y, "#dddddd"))
-        grid.append(_text(x, y + 16, f"{number * step:g}", "middle"))
-    grid.append(_line(LABELS + scale, TOP - 6, LABELS + scale, y, "#555555"))
-    head = [_text(8, 18, title, "start", bold=True), *_legend(groups, series)]
+        grid.append(_line("grid", x, TOP - 4, x, y))
+        grid.append(_text(x, y + 15, f"{number * step:g}", "middle"))
+    grid.append(_line("one", LABELS + scale, TOP - 4, LABELS + scale, y))
     height = y + BOTTOM
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-            f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
-            f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-            *head,
+            f'viewBox="0 0 {WIDTH} {height}" font-size="12" '
+            'font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif">',
+            _styles(len(series)),
+            f'<rect class="ground" width="{WIDTH}" height="{height}" rx="8"/>',
+            _text(12, 20, title, "start", bold=True),
+            *_legend(series),
             *grid,
             *body,
             "</svg>\n",
@@ -63,38 +69,47 @@ def chart(title: str, groups: Mapping[str, Sequence[Bar]], series: Sequence[str]
     )
 
 
+def _styles(series: int) -> str:
+    rules = []
+    for dark, (ground, text, grid, one) in enumerate((_LIGHT, _DARK)):
+        bars = "".join(f".s{number}{{fill:{COLORS[number][dark]}}}" for number in range(series))
+        rules.append(
+            f".ground{{fill:{ground}}}text{{fill:{text}}}.spread{{stroke:{text}}}"
+            f".grid{{stroke:{grid}}}.one{{stroke:{one}}}{bars}"
+        )
+    return f"<style>{rules[0]}\n@media (prefers-color-scheme:dark){{{rules[1]}}}</style>"
+
+
 def _step(highest: float) -> float:
-    """Return a round distance between grid lines, for four to ten lines."""
+    """Return a round distance between grid lines, for at most six lines."""
     power: float = 10.0 ** math.floor(math.log10(highest))
-    return next(part * power for part in (0.1, 0.2, 0.5, 1.0) if highest / (part * power) <= 10)
+    return next(part * power for part in (0.2, 0.5, 1.0, 2.0) if highest / (part * power) <= 5)
 
 
-def _bar(bar: Bar, y: float, scale: float, color: str) -> list[str]:
+def _bar(bar: Bar, y: float, scale: float, number: int) -> list[str]:
     middle = y + BAR / 2
     most = LABELS + bar.most * scale
     return [
-        f'<rect x="{LABELS}" y="{y + 1}" width="{bar.value * scale:.1f}" height="{BAR - 2}" '
-        f'fill="{color}"/>',
-        _line(LABELS + bar.least * scale, middle, most, middle, "#000000"),
-        _text(most + 5, middle + 4, f"{bar.value:.2f}", "start"),
+        f'<rect class="s{number}" x="{LABELS}" y="{y}" width="{bar.value * scale:.1f}" '
+        f'height="{BAR - 1}"/>',
+        _line("spread", LABELS + bar.least * scale, middle, most, middle),
     ]
 
 
-def _legend(groups: Mapping[str, Sequence[Bar]], series: Sequence[str]) -> list[str]:
-    there = {bar.series for bars in groups.values() for bar in bars}
+def _legend(series: Sequence[str]) -> list[str]:
     parts: list[str] = []
-    x = 8.0
+    x = 12
     for number, name in enumerate(series):
-        if name in there:
-            color = COLORS[number % len(COLORS)]
-            parts.append(f'<rect x="{x:.0f}" y="29" width="10" height="10" fill="{color}"/>')
-            parts.append(_text(x + 14, 38, name, "start"))
-            x += 30 + 7 * len(name)
+        parts.append(f'<rect class="s{number}" x="{x}" y="29" width="10" height="10"/>')
+        parts.append(_text(x + 14, 38, name, "start"))
+        x += 34 + 7 * len(name)
+    parts.append(_line("spread", x, 34, x + 14, 34))
+    parts.append(_text(x + 20, 38, "minimum to maximum", "start"))
     return parts
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, color: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"/>'
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False) -> str:

@@ -4,7 +4,8 @@
     python docs/generators/record_demo.py demo.svg --seconds 30 -- millstream demo
 
 The output of the command is recorded with the time of each piece. CSS in the SVG shows each line of
-the screen for as long as it was visible, so no player is needed. Pauses are cut to two seconds.
+the screen for as long as it was visible, so no player is needed. Pauses are cut to two seconds. The
+animation starts when the screen is mostly filled, because readers see its first frame first.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ COLUMNS, LINES = 100, 26
 WIDE, HIGH = 8.4, 17
 MARGIN = 14
 LONGEST_PAUSE_S, SHORTEST_FRAME_S, LAST_FRAME_S = 2.0, 0.5, 6.0
+#: The content of the first frame, as a fraction of the content of the fullest frame.
+MIN_FILLED = 0.75
 GROUND, TEXT = "#1e1e2e", "#cdd6f4"
 COLORS = {
     "black": "#45475a",
@@ -125,7 +128,14 @@ def frames(output: Sequence[OutputChunk]) -> list[Frame]:
         else:
             found.append(Frame(drawn, max(duration_s, SHORTEST_FRAME_S)))
         shown_s = until_s
-    return found
+    return found[_first_filled(found) :]
+
+
+def _first_filled(shown: Sequence[Frame]) -> int:
+    """Return the index of the first frame that is mostly filled."""
+    filled = [sum(map(len, frame.drawn)) for frame in shown]
+    enough = max(filled, default=0) * MIN_FILLED
+    return next((index for index, length in enumerate(filled) if length >= enough), 0)
 
 
 def _screen_lines(screen: pyte.Screen) -> list[str]:
@@ -160,6 +170,9 @@ def _style(character: pyte.screens.Char) -> str:
     return f' fill="{fill}"{weight}'
 
 
+_REDUCED_MOTION = "@media(prefers-reduced-motion:reduce){text{animation:none!important}}"
+
+
 def animated_svg(shown: Sequence[Frame]) -> str:
     """Return the frames as an SVG whose animation repeats."""
     all_s = sum(frame.duration_s for frame in shown)
@@ -183,7 +196,7 @@ def animated_svg(shown: Sequence[Frame]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-size="14" xml:space="preserve" '
         'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,monospace">'
-        f"<style>{''.join(styles)}</style>"
+        f"<style>{''.join(styles)}{_REDUCED_MOTION}</style>"
         f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>{"".join(lines)}</svg>\n'
     )
 

@@ -2,6 +2,10 @@
 
     python docs/site/build.py FOLDER        # write FOLDER/index.html; warnings are errors
 
+The published site contains the newest version, and older versions in subfolders: build the newest
+one into FOLDER, and the others from their tags into FOLDER/VERSION. The version selector reads
+versions.json, which contains the versions that were built.
+
 The pages are also read in the repository, so they contain links to files outside of docs/. The site
 is built from copies of the pages, in which these links point to the page in the site, or to the
 file in the repository if the site does not contain it.
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import os
 import re
 import shutil
@@ -18,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -54,6 +61,8 @@ def stage(folder: Path) -> None:
         _copy(ROOT / outside, folder / inside, folder)
     shutil.copytree(DOCS / "images", folder / "images")
     shutil.copy(SITE / "conf.py", folder)
+    for files in ("static", "templates"):
+        shutil.copytree(SITE / files, folder / "site" / files)
     _reference(folder / "reference")
 
 
@@ -152,7 +161,36 @@ def build(target: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="millstream-site-") as source:
         stage(Path(source))
         command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "2"]
-        return subprocess.run([*command, "-b", "html", source, str(target)]).returncode
+        code = subprocess.run([*command, "-b", "html", source, str(target)]).returncode
+    if code == 0:
+        list_versions(target.parent if _version(target.parent) else target)
+    return code
+
+
+def list_versions(site: Path) -> None:
+    """Write versions.json into the folder of each version: all versions, newest first.
+
+    Args:
+        site: the folder of the newest version, with the other versions in subfolders.
+    """
+    older = {folder: version for folder in site.iterdir() if (version := _version(folder))}
+    ordered = sorted(older, key=lambda folder: Version(older[folder]), reverse=True)
+    built = {site: _version(site), **{folder: older[folder] for folder in ordered}}
+    for folder in built:
+        versions = [
+            {"version": version, "folder": f"{os.path.relpath(other, folder)}/"}
+            for other, version in built.items()
+        ]
+        (folder / "versions.json").write_text(json.dumps(versions, indent=1), encoding="utf-8")
+
+
+def _version(folder: Path) -> str | None:
+    """Return the version of the site in a folder, from Sphinx's inventory."""
+    inventory = folder / "objects.inv"
+    if not inventory.exists():
+        return None
+    found = re.search(rb"^# Version: (.+)$", inventory.read_bytes(), re.MULTILINE)
+    return found[1].decode() if found else None
 
 
 def main() -> int:

@@ -1,8 +1,20 @@
-"""Sphinx settings of the documentation site, which build.py builds."""
+"""Sphinx settings of the documentation site, which build.py builds.
+
+The environment variable `MILLSTREAM_SITE_URL` contains the URL of the published site. Only the page
+for unknown addresses and the tags for search engines and social networks depend on it.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
 
 project = "Millstream"
 author = copyright = "The Millstream developers"
@@ -16,9 +28,25 @@ extensions = [
 ]
 root_doc = "index"
 exclude_patterns = ["generators", "site"]
+templates_path = ["site/templates"]
 
 html_theme = "furo"
 html_title = f"Millstream {release}"
+html_static_path = ["images/logo", "site/static"]
+html_css_files = ["site.css"]
+html_js_files = [("versions.js", {"defer": "defer"})]
+html_favicon = "site/static/favicon.svg"
+html_theme_options = {
+    "light_logo": "millstream-light.svg",
+    "dark_logo": "millstream-dark.svg",
+    "sidebar_hide_name": True,
+}
+html_baseurl = os.environ.get("MILLSTREAM_SITE_URL", "")
+if html_baseurl and not html_baseurl.endswith("/"):
+    html_baseurl += "/"
+html_additional_pages = {"404": "404.html"}
+# The page for unknown addresses has no relative links. Without a URL, the site is at the root.
+html_context = {"site_root": html_baseurl or "/"}
 
 # Anchors as on GitHub, where the pages are also read.
 myst_heading_anchors = 6
@@ -30,3 +58,51 @@ napoleon_google_docstring = True
 # Code is copied without prompts and results.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+_MAX_SUMMARY = 200
+_WIDE_PIXELS = 640
+
+
+class Pictures(SphinxTransform):
+    """Adapts pictures to the color scheme and to small screens.
+
+    In dark mode, a screenshot `NAME-light.png` is replaced by `NAME-dark.png`, if it exists.
+    Screenshots are links to their full size. Wide diagrams scroll instead of becoming illegible.
+    """
+
+    default_priority = 500
+
+    def apply(self, **_: Any) -> None:
+        folder = Path(self.document["source"]).parent
+        for image in list(self.document.findall(nodes.image)):
+            uri = image["uri"]
+            if uri.endswith(".svg"):
+                width = re.search(r'<svg[^>]* width="(\d+)"', (folder / uri).read_text())
+                if width and int(width[1]) > _WIDE_PIXELS:
+                    image["classes"].append("wide")
+            elif uri.endswith(".png"):
+                # Sphinx links pictures with a width to their files.
+                image["width"] = "100%"
+                dark_uri = uri.replace("-light.png", "-dark.png")
+                if dark_uri != uri and (folder / dark_uri).exists():
+                    dark = image.deepcopy()
+                    dark["uri"] = dark_uri
+                    image["classes"].append("only-light")
+                    dark["classes"].append("only-dark")
+                    image.parent.insert(image.parent.index(image) + 1, dark)
+
+
+def add_summary(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
+) -> None:
+    """Set the page's summary for search engines and social networks: its first paragraph."""
+    paragraph = next(iter(doctree.findall(nodes.paragraph)), None) if doctree else None
+    text = " ".join(paragraph.astext().split()) if paragraph else ""
+    if len(text) > _MAX_SUMMARY:
+        text = text[:_MAX_SUMMARY].rpartition(" ")[0] + " …"
+    context["summary"] = text
+
+
+def setup(app: Sphinx) -> None:
+    app.add_transform(Pictures)
+    app.connect("html-page-context", add_summary)

@@ -108,7 +108,7 @@ def sample_clicks() -> list[tuple[str, Click]]:
     Some of them are up to two minutes late.
     """
     rng = random.Random(5)
-    arrivals = []
+    arrivals: list[tuple[int, str, Click]] = []
     for number in range(80):
         at_ms = rng.randrange(4 * 3_600_000)
         for _ in range(rng.randrange(1, 30)):

@@ -164,10 +164,11 @@ def tour(address: ServerAddress) -> int:
     )
     for entry in entries:
         print(f"                {entry['key']}: {entry['value'] / 100:.2f}")
-    dropped = wait(
-        lambda: state()["totals"]["dropped_total"], lambda count: count > 0, "dropped orders"
-    )
-    print(f"Dropped:        {dropped:.0f} invalid orders, written to the topic {DEAD}")
+    for letters in wait(lambda: state()["dead_letters"], bool, "dead letters"):
+        print(
+            f"Dead letters:   {letters['records_total']:.0f} invalid orders in {letters['topic']}, "
+            f"from the {letters['handler']} handler of {letters['node']}"
+        )
     failures = len(state()["failures"])
     print(f"Errors:         {failures} failed threads")
     states = " → ".join(str(change["new"]) for change in running["states"])

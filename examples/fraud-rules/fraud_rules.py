@@ -156,7 +156,7 @@ def sample_payments() -> tuple[list[tuple[int, str, Payment]], set[tuple[str, st
     The payments are in chronological order.
     """
     rng = random.Random(11)
-    payments = []
+    payments: list[tuple[int, str, Payment]] = []
     for number in range(300):
         card, country = f"card-{number:03}", rng.choice(("NO", "PE", "JP"))
         # Legitimate payments are hours apart, in one country, and never tiny.
@@ -164,7 +164,7 @@ def sample_payments() -> tuple[list[tuple[int, str, Payment]], set[tuple[str, st
         for visit in range(rng.randrange(1, 8)):
             at_ms = first_ms + visit * 3 * HOUR_MS + rng.randrange(HOUR_MS)
             payments.append((at_ms, card, Payment(rng.randrange(200, 60_000), country)))
-    fraud = set()
+    fraud: set[tuple[str, str]] = set()
     for number, rule in enumerate(("many_at_once", "two_countries", "small_then_large") * 4):
         card, at_ms = f"stolen-{number:02}", rng.randrange(20 * HOUR_MS)
         fraud.add((card, rule))

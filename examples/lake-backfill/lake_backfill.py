@@ -13,7 +13,7 @@ deleted from the topic. At the end, the counts are checked.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def config(application: str, bootstrap_servers: str, state: Path) -> StreamsConf
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
+def session() -> Generator[SparkSession]:
     """Yield a small Spark session with support for Iceberg."""
     builder = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")

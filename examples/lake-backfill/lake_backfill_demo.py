@@ -8,9 +8,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -95,8 +96,9 @@ class Demo:
         admin = AdminClient({"bootstrap.servers": self.servers})
         # An offset of -1 is the end of the partition.
         ends = [TopicPartition(CLICKS, number, -1) for number in range(PARTITIONS)]
-        for deleted in admin.delete_records(ends).values():
-            deleted.result()
+        deleted = cast("dict[TopicPartition, Future[object]]", admin.delete_records(ends))
+        for each in deleted.values():
+            each.result()
 
     def _counts(self) -> Counter[str]:
         """Return the latest count of each country."""

@@ -109,7 +109,7 @@ def sample_records() -> tuple[list[tuple[int, str, str, Order | Payment]], dict[
     """
     rng = random.Random(23)
     records: list[tuple[int, str, str, Order | Payment]] = []
-    statuses = {}
+    statuses: dict[str, str] = {}
     for number in range(400):
         key, cents = f"order-{number:03}", rng.randrange(500, 20_000)
         at_ms = rng.randrange(4 * 60) * MINUTE_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -53,13 +53,14 @@ class View(Protocol):
 
     def is_due(self) -> bool:
         """Return whether an update is due."""
+        raise NotImplementedError
 
     def show(self, progress: Progress) -> None:
         """Show the current progress."""
 
 
 @contextmanager
-def view() -> Iterator[View]:
+def view() -> Generator[View]:
     """Yield a live table if the output is a terminal, otherwise lines."""
     if not sys.stdout.isatty():
         yield Lines()

@@ -43,6 +43,7 @@ from millstream.errors import (
     UnknownTopicError,
     UnsupportedOperationError,
 )
+from millstream.log_format import JsonFormatter, log_as_json
 from millstream.metrics.registry import RecordingLevel
 from millstream.metrics.user import ContextMetrics, Stat, UserSensor
 from millstream.metrics.values import Metric, Metrics
@@ -182,6 +183,7 @@ __all__ = [
     "InvalidStateStoreError",
     "InvalidStateStorePartitionError",
     "JoinWindows",
+    "JsonFormatter",
     "KGroupedStream",
     "KGroupedTable",
     "KStream",
@@ -287,4 +289,5 @@ __all__ = [
     "WindowRangeQuery",
     "WindowStore",
     "Windowed",
+    "log_as_json",
 ]

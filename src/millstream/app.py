@@ -27,6 +27,8 @@ from millstream.async_checks import reject_deferred
 from millstream.clock import SystemClock
 from millstream.config.streams_config import StreamsConfig
 from millstream.errors import IllegalStateError, StreamsError
+from millstream.html_tables import html_table, mime_bundle
+from millstream.log_format import add_log_source, log_as_json
 from millstream.metrics.values import Metrics
 from millstream.query.key_routing import Partitioner
 from millstream.query.query_client import QueryClient
@@ -109,6 +111,22 @@ class KafkaStreams:
             f"thread{'' if threads == 1 else 's'}{started}>"
         )
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return a table of the threads and their tasks, for notebooks."""
+        rows = (
+            (
+                each.thread_name,
+                each.thread_state,
+                ", ".join(task.task_id for task in each.active_tasks),
+                ", ".join(task.task_id for task in each.standby_tasks),
+                each.host or "",
+            )
+            for each in self.metadata_for_local_threads()
+        )
+        title = f"{self._config.application_id}: {self.state.name}"
+        heads = ["Thread", "State", "Active tasks", "Standby tasks", "Host"]
+        return mime_bundle(repr(self), html_table(title, heads, rows))
+
     def __enter__(self) -> KafkaStreams:
         self.start()
         return self
@@ -120,6 +138,12 @@ class KafkaStreams:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _set_up_logs(self) -> None:
+        if self._config.log_format == "json":
+            log_as_json()
+        supervisor = self._supervisor
+        add_log_source(self._config.application_id, lambda: supervisor.client_id, self._states)
 
     # --- start and close -------------------------------------------------------------------------
 
@@ -162,6 +186,7 @@ class KafkaStreams:
             self._started_at = call_site()
             if not self._states.try_transition(ClientState.REBALANCING, "start() called"):
                 raise IllegalStateError("The application was closed before it was started.")
+        self._set_up_logs()
         try:
             if self._config.server_port is not None and self._http_server.address is None:
                 self._http_server.start(None, None, None)
@@ -229,6 +254,7 @@ class KafkaStreams:
                 "run() waits for signals, so it must be called on the main thread. Call start() on "
                 "other threads."
             )
+        self._set_up_logs()
         try:
             run_script(self, self._config, self._states, self._supervisor)
         except StreamsError as error:

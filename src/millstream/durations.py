@@ -1,4 +1,4 @@
-"""Conversion of durations and times (`timedelta`, `30s`, ISO 8601) to milliseconds."""
+"""Conversion of durations and times to milliseconds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _UNITS: Final = {
 
 
 def duration(text: str) -> timedelta | None:
-    """Parse a number with a unit, such as `500ms`, `30s`, `5m`, `1.5h` or `7d`, or ISO 8601.
+    """Parse a duration such as `500ms`, `30s`, `5m`, `1.5h`, `7d` or `PT2M`.
 
     Returns None if `text` is not a duration, or has more days than a `timedelta` can hold.
     """

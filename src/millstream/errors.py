@@ -246,14 +246,14 @@ class StateStoreNotAvailableError(InvalidStateStoreError):
     """The store is being restored, or its task is about to start. Retry shortly."""
 
     retriable = True
-    retry_after_ms = 500
+    retry_after_ms: int | None = 500
 
 
 class StateStoreMigratedError(InvalidStateStoreError):
     """The store has moved, or is moving. A retry reaches the new host."""
 
     retriable = True
-    retry_after_ms = 500
+    retry_after_ms: int | None = 500
 
 
 class InvalidStateStorePartitionError(InvalidStateStoreError):
@@ -300,7 +300,7 @@ class TaskCorruptedError(StreamsError):
 
     def __init__(self, message: str, *, task_ids: Iterable[TaskId]) -> None:
         super().__init__(message)
-        self.task_ids = frozenset(task_ids)
+        self.task_ids: frozenset[TaskId] = frozenset(task_ids)
 
 
 class LockError(StreamsError):
@@ -396,7 +396,7 @@ class EnvironmentMismatchError(SparkError):
         self, message: str, *, differences: Iterable[tuple[str, str | None, str | None]] = ()
     ) -> None:
         super().__init__(message)
-        self.differences = tuple(differences)
+        self.differences: tuple[tuple[str, str | None, str | None], ...] = tuple(differences)
 
 
 class ThreadUnavailableError(SparkError):

@@ -11,6 +11,7 @@ from millstream import AT_LEAST_ONCE, EXACTLY_ONCE_V2
 
 
 # Each fault takes a rebalance; `make chaos` has all kinds.
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("guarantee", "kinds"),
     [

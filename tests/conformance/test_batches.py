@@ -121,7 +121,13 @@ def check(scenario: Scenario, folder: Path) -> None:
         pytest.fail(f"{batches} (batch size, order across topics) differ, also in {small}")
 
 
-@pytest.mark.parametrize("scenario", recorded(), ids=name)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(scenario, id=name(scenario), marks=[pytest.mark.extended] * (number % 4 > 0))
+        for number, scenario in enumerate(recorded())
+    ],
+)
 def test_batches_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
     """Detects operators that depend on the boundaries of their batches."""
     check(scenario, tmp_path)

@@ -21,6 +21,7 @@ _MIN_RATE = 1
 _MAX_SKIPPED_SHARE = 0.2
 
 
+@pytest.mark.extended
 def test_random_scenarios_agree_with_kafka_streams() -> None:
     """Covers combinations that the recorded scenarios do not contain.
 

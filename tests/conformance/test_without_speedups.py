@@ -1,7 +1,7 @@
 """Goal: recordings, caches and operators have the same results without the C extension.
 
 Method: run their tests in a process that cannot import the extension. `make pure` runs all tests
-without a broker in this way.
+without a broker in this way. `make test` runs a sample of the recordings.
 """
 
 from __future__ import annotations
@@ -10,17 +10,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.strictness import needed_speedups
 
 TESTS = Path(__file__).parents[1]
 WITHOUT = TESTS / "support" / "without_speedups.py"
-TEST_PATHS = ("conformance/test_conformance.py", "unit/state/caches", "unit/operators")
+RECORDINGS = "conformance/test_conformance.py"
+SAMPLE = ("-k", "aggregate or session")
+TEST_PATHS = ("unit/state/caches", "unit/operators")
 
 
-def test_pure_python_has_the_same_results() -> None:
+@pytest.mark.parametrize(
+    ("paths", "options"),
+    [
+        pytest.param((RECORDINGS, *TEST_PATHS), (), id="all", marks=pytest.mark.extended),
+        pytest.param((RECORDINGS,), SAMPLE, id="sample"),
+    ],
+)
+def test_pure_python_has_the_same_results(paths: tuple[str, ...], options: tuple[str, ...]) -> None:
     needed_speedups()
     done = subprocess.run(
-        [sys.executable, str(WITHOUT), *(str(TESTS / each) for each in TEST_PATHS)],
+        [sys.executable, str(WITHOUT), *(str(TESTS / each) for each in paths), *options],
         cwd=TESTS.parent,
         capture_output=True,
         text=True,

@@ -45,6 +45,7 @@ WITHOUT_EXAMPLE: dict[str, str] = {
         f"{owner}.{each}": "its class shows it"
         for owner, names in {
             "Completion": ("complete", "fail", "retry"),
+            "JsonFormatter": ("format",),
             "OpenTelemetryTracing": ("trace_for",),
             "ProcessingContext": ("defer_completion", "push", "retry"),
             "TaskProcessor": ("close", "open", "process"),

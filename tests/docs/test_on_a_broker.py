@@ -197,6 +197,7 @@ def test_all_pages_with_marked_blocks_are_listed() -> None:
     assert marked == PAGES.keys()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("page", PAGES)
 def test_blocks_on_a_broker_run(
     page: str,

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import IO, Any, Final
 
-from extension.targets import trace_of
-from extension.values import Trace
+from extension.cases.targets import trace_of
+from extension.cases.values import Trace
 from extension.variants import Variant, VariantError
 
 #: The number of cases of a child process, which bounds its memory.
 _CASES_PER_CHILD: Final = 5_000
 #: How long the cases of a target run before those of the next target.
 _TURN_S: Final = 2.0
-_MAX_REDUCTIONS: Final = 400
+_MAX_REDUCTIONS: Final = 2_000
+#: Each candidate that crashes takes seconds, because the next one needs another child.
+_MAX_REDUCTION_S: Final = 60.0
 _STDERR_LINES: Final = 60
 #: The maximum duration of a case; those with a broker take seconds.
 CASE_TIMEOUT_S: Final = 120.0
@@ -37,7 +39,7 @@ class Child:
     """
 
     def __init__(self, variant: Variant, hash_seed: int) -> None:
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             variant.command("-m", "extension.worker"),
             # Freed memory is overwritten, unless the variant has its own allocator.
@@ -166,15 +168,26 @@ class Campaign:
             number = next(numbers, None)
             if number is None:
                 return False
-            case = f"{self.seed}/{target}/{number}"
-            faults = self._run(target, case)
-            self.counts[target] = self.counts.get(target, 0) + 1
-            if faults:
-                self._stop()
-                reduced = self._reduced(target, trace_of(target, case))
-                self.failures.append(Failure(target, case, faults, reduced))
+            if self._fails(target, f"{self.seed}/{target}/{number}"):
                 return False
         return True
+
+    def run_case(self, target: str, case: str) -> None:
+        """Run one case."""
+        try:
+            self._fails(target, case)
+        finally:
+            self._stop()
+
+    def _fails(self, target: str, case: str) -> bool:
+        """Run a case, and reduce it if it fails."""
+        faults = self._run(target, case)
+        self.counts[target] = self.counts.get(target, 0) + 1
+        if faults:
+            self._stop()
+            reduced = self._reduced(target, trace_of(target, case))
+            self.failures.append(Failure(target, case, faults, reduced))
+        return bool(faults)
 
     def _run(self, target: str, case: str | Trace) -> list[str]:
         if self._child is None:
@@ -185,12 +198,10 @@ class Campaign:
         return faults
 
     def _reduced(self, target: str, trace: Trace) -> Trace | None:
+        end = time.monotonic() + _MAX_REDUCTION_S
+
         def fails(candidate: Trace) -> bool:
-            faults = self._run(target, candidate)
-            if faults:
-                # Faults of the next candidate must not depend on those of this one.
-                self._stop()
-            return bool(faults)
+            return time.monotonic() < end and bool(self._run(target, candidate))
 
         return reduced(trace, fails) if fails(trace) else None
 

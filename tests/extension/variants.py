@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,32 +40,46 @@ class Variant:
 
     def variables(self) -> dict[str, str]:
         """Return the environment of a process that uses the variant."""
-        folders = [ROOT / "tests"] if self.folder is None else [self.folder, ROOT / "tests"]
-        path = os.pathsep.join(map(str, folders))
+        folders = (self.folder, ROOT / "tests", os.environ.get("PYTHONPATH"))
+        path = os.pathsep.join(str(folder) for folder in folders if folder)
         return {**os.environ, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1", **self.environment}
 
 
-def build(folder: Path, *, python: str = sys.executable, flags: Sequence[str] = ()) -> Path:
+def copy_package(folder: Path, *, with_extension: bool) -> Path:
+    """Copy the package to a folder; return the copy."""
+    patterns = ["__pycache__"] if with_extension else ["__pycache__", "*.so"]
+    shutil.copytree(
+        ROOT / "src" / "millstream",
+        folder / "millstream",
+        ignore=shutil.ignore_patterns(*patterns),
+        dirs_exist_ok=True,
+    )
+    return folder / "millstream"
+
+
+def build(
+    folder: Path,
+    *,
+    python: str = sys.executable,
+    flags: Sequence[str] = (),
+    source: Path = ROOT,
+) -> Path:
     """Copy the package to a folder, and build the extension in the copy; return the library.
 
     Args:
         python: the interpreter to build for; needs setuptools.
         flags: additional flags of the compiler and the linker.
+        source: the folder of `setup.py` and `native/`.
 
     Raises:
         VariantError: the build failed.
     """
-    shutil.copytree(
-        ROOT / "src" / "millstream",
-        folder / "millstream",
-        ignore=shutil.ignore_patterns("__pycache__", "*.so"),
-        dirs_exist_ok=True,
-    )
+    copy_package(folder, with_extension=False)
     text = " ".join(flags)
     command = ["setup.py", "--quiet", "build_ext", "--force", "--build-lib", str(folder)]
     built = subprocess.run(
         [python, *command, "--build-temp", str(folder / "objects")],
-        cwd=ROOT,
+        cwd=source,
         env={**os.environ, "MILLSTREAM_SPEEDUPS": "require", "CFLAGS": text, "LDFLAGS": text},
         capture_output=True,
         text=True,
@@ -84,31 +99,92 @@ _ASAN_OPTIONS: Final = (
 _UBSAN_OPTIONS: Final = "print_stacktrace=1:halt_on_error=1:abort_on_error=1"
 
 
-def sanitized(folder: Path) -> Variant:
-    """Build the extension with AddressSanitizer and UndefinedBehaviorSanitizer.
+#: The packages that the tests of the extension need.
+_PACKAGES: Final = (
+    "confluent-kafka",
+    "kafka-python",
+    "rocksdict",
+    "orjson",
+    "msgspec",
+    "cloudpickle",
+    "click",
+    "rich",
+    "pytest",
+    "hypothesis",
+    "setuptools",
+)
+
+
+def debug_python(folder: Path) -> str:
+    """Create an environment of a debug build of Python with the locked packages.
+
+    Returns:
+        The path of its interpreter.
 
     Raises:
-        VariantError: there is no compiler, or it has no libasan.
+        VariantError: there is no debug build of Python 3.11 or later, or pip fails.
+    """
+    minors = [sys.version_info.minor, *range(11, 20)]
+    names = [f"python3.{minor}{suffix}" for minor in minors for suffix in ("-dbg", "d")]
+    is_debug = (
+        "import sys; sys.exit(not hasattr(sys, 'gettotalrefcount') or sys.version_info < (3, 11))"
+    )
+    for name in (*names, "python3-dbg", "python3d"):
+        found = shutil.which(name)
+        if found and subprocess.run([found, "-c", is_debug]).returncode == 0:
+            break
+    else:
+        raise VariantError(
+            "There is no debug build of Python 3.11 or later. Install it with its headers (on "
+            "Debian and Ubuntu: python3-dbg and python3-venv)."
+        )
+    locked = re.findall(
+        r"^([\w.-]+)==([\w.]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE
+    )
+    packages = [f"{name}=={version}" for name, version in locked if name in _PACKAGES]
+    environment = folder / "debug-environment"
+    python = str(environment / "bin" / "python")
+    for command in (
+        [found, "-m", "venv", str(environment)],
+        [python, "-W", "ignore", "-m", "pip", "install", "--quiet", *packages],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise VariantError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return python
+
+
+def sanitizer_runtimes() -> list[str]:
+    """Return the libraries of both sanitizers, which a process must load first.
+
+    Raises:
+        VariantError: there is no gcc, or it has no sanitizers.
     """
     compiler = shutil.which("gcc")
     if compiler is None:
         raise VariantError("There is no gcc. Install it (on Debian and Ubuntu: gcc).")
-    runtimes = []
+    paths = []
     for name in ("libasan.so", "libubsan.so"):
-        found = subprocess.run(
-            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        if not Path(found).is_absolute():
+        command = [compiler, f"-print-file-name={name}"]
+        path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        if not Path(path).is_absolute():
             raise VariantError(
-                f"There is no {name} for {compiler}. Install it (on Debian and Ubuntu: "
-                "libgcc-12-dev, with the version of the compiler)."
+                f"There is no {name} for {compiler}. Install it (on Debian and Ubuntu: the package "
+                "libgcc-N-dev of the compiler's version N)."
             )
-        runtimes.append(str(Path(found).resolve()))
-    build(
-        folder,
-        flags=["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
-        + ["-fno-omit-frame-pointer"],
-    )
+        paths.append(str(Path(path).resolve()))
+    return paths
+
+
+def sanitized(folder: Path, source: Path = ROOT) -> Variant:
+    """Build the extension with AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    Raises:
+        VariantError: there is no gcc, or it has no sanitizers.
+    """
+    runtimes = sanitizer_runtimes()
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1"]
+    build(folder, flags=[*flags, "-fno-omit-frame-pointer"], source=source)
     return Variant(
         folder,
         environment={

@@ -142,9 +142,30 @@ MUTANTS: tuple[Mutant, ...] = (
     mutant(
         "the style of a format is not shipped",
         "spark/worker/worker_logging.py",
-        '"%" if plain is None else _STYLES.get(type(plain._style), "%"),',
-        '"%",',
+        'return "%" if formatter is None else _STYLES.get(type(formatter._style), "%")',
+        'return "%"',
         tests=_LOGGING,
+    ),
+    mutant(
+        "workers do not log as JSON if the driver does",
+        "spark/worker/worker_logging.py",
+        "            if self.millstream_json\n",
+        "            if False\n",
+        tests=_LOGGING,
+    ),
+    mutant(
+        "the program's own lines on workers are not JSON if they are in the driver",
+        "spark/worker/worker_logging.py",
+        "    if settings.style == _JSON:",
+        "    if False:",
+        tests=_LOGGING,
+    ),
+    mutant(
+        "log lines of coroutines and threads lack the task",
+        "runtime/stack_inspection.py",
+        "_CALLERS: Final = (StreamTask, CoroutineRunner, ThreadRunner)",
+        "_CALLERS: Final = (StreamTask,)",
+        tests=("tests/unit/runtime/test_stack_inspection.py",),
     ),
     mutant(
         "the class of a level is shipped",

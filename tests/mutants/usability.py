@@ -64,6 +64,27 @@ MUTANTS: tuple[Mutant, ...] = (
         tests=("tests/unit/config/test_streams_config.py",),
     ),
     mutant(
+        "the file takes precedence over the environment",
+        "config/streams_config.py",
+        "            layers,\n            settings,",
+        "            layers[::-1],\n            settings,",
+        tests=("tests/unit/config/test_config_environment.py",),
+    ),
+    mutant(
+        "a resolved secret is shown",
+        "config/references.py",
+        "return SecretStr(text) if count else value",
+        "return text",
+        tests=("tests/unit/config/test_config_files.py",),
+    ),
+    mutant(
+        "an error of a file lacks the line",
+        "config/config_file.py",
+        'return f"{path}, line {lines[found]}" if found else path',
+        "return path",
+        tests=("tests/unit/config/test_config_files.py",),
+    ),
+    mutant(
         "a misspelled attribute of a stream is None",
         "topology/dsl/migration_hints.py",
         "            raise AttributeError(_advice(type(self), name), name=name, obj=self)\n",

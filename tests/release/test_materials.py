@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+import sys
 import tomllib
 
 import generate_licences
@@ -63,11 +65,16 @@ def test_a_release_has_its_bill_of_materials() -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert {path.name for path in dist.iterdir()} >= {
+    (platform,) = dist.glob("*-abi3-*.whl")
+    assert {path.name for path in dist.iterdir()} == {
+        platform.name,
         f"millstream-{version}-py3-none-any.whl",
         f"millstream-{version}.tar.gz",
         f"millstream-{version}.cdx.json",
     }
+    # Package indexes reject the tag `linux`.
+    libraries = r"(many|musl)linux_\d+_\d+" if sys.platform == "linux" else r"macosx_\d+_\d+"
+    assert re.search(rf"-cp311-abi3-{libraries}_\w+\.whl$", platform.name)
     bill = json.loads((dist / f"millstream-{version}.cdx.json").read_text())
     assert bill["metadata"]["component"]["name"] == "millstream"
     parts = {canonicalize_name(part["name"]): part for part in bill["components"]}

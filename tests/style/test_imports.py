@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 
-from support.source_modules import PACKAGE, imports_of, source_modules
+from support.source_modules import PACKAGE, imports_of, source_modules, syntax_nodes
 
 MODULES = source_modules()
 
@@ -124,7 +124,7 @@ def test_subpackages_import_one_way() -> None:
 def late_imports() -> Iterator[tuple[str, str]]:
     """The modules with imports inside functions, and the imported packages."""
     for module, path in MODULES.items():
-        for function in ast.walk(ast.parse(path.read_text())):
+        for function in syntax_nodes(path):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 for _, target in imports_of(module, MODULES, function):
                     yield module.removeprefix(f"{PACKAGE}."), target.partition(".")[0]
@@ -140,7 +140,7 @@ def test_no_class_casts_itself_to_a_subclass() -> None:
     found = [
         f"{module}:{call.lineno}"
         for module, path in MODULES.items()
-        for call in ast.walk(ast.parse(path.read_text()))
+        for call in syntax_nodes(path)
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("cast", "typing.cast")
         if any(ast.unparse(argument) == "self" for argument in call.args)
     ]

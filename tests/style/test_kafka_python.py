@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import kafka
+from support.source_modules import syntax_nodes
 
 from millstream.kafka.kafka_python_compat import PRIVATE_CLASSES
 
@@ -23,17 +24,17 @@ PRIVATE = {
 }
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    """All modules that must not use private parts, with their paths."""
+def sources() -> Iterator[tuple[str, tuple[ast.AST, ...]]]:
+    """All modules that must not use private parts: their paths and syntax nodes."""
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         if name not in WRAPPERS:
-            yield name, ast.parse(path.read_text())
+            yield name, syntax_nodes(path)
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
+def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The full names that a module imports."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -45,8 +46,8 @@ def test_only_one_module_imports_private_parts() -> None:
     allowed = {"kafka", *(f"kafka.{name}" for name in PUBLIC)}
     assert [
         (name, imported)
-        for name, tree in sources()
-        for imported in imports(tree)
+        for name, nodes in sources()
+        for imported in imports(nodes)
         if imported.split(".")[0] == "kafka" and imported not in allowed
     ] == []
 
@@ -56,15 +57,15 @@ def test_other_modules_use_no_private_attributes() -> None:
     # The coordinator inherits from kafka-python's class; other modules may have the same names.
     assert [
         (name, node.lineno, node.attr)
-        for name, tree in sources()
+        for name, nodes in sources()
         if name.startswith("kafka/membership/")
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Attribute)
         and node.attr in PRIVATE
         and not (isinstance(node.value, ast.Name) and node.value.id == "self")
     ] == []
     coordinator = dict(sources())["kafka/membership/coordinator.py"]
-    used = {node.attr for node in ast.walk(coordinator) if isinstance(node, ast.Attribute)}
+    used = {node.attr for node in coordinator if isinstance(node, ast.Attribute)}
     assert used & PRIVATE == set()
 
 

@@ -98,7 +98,10 @@ ALLOWED: dict[str, set[str]] = {
     "unit/state/caches/test_record_cache.py": {"_eviction", "_encoded"},
     "unit/state/storage/test_rocksdb_storage.py": {"_db"},
     "unit/state/test_task_stores.py": {"_builders", "_directory"},
+    # IPython calls this method.
+    "unit/test_notebooks.py": {"_repr_mimebundle_"},
     "unit/topology/dsl/test_streams_dsl.py": {"_part"},
+    "unit/topology/test_drawing.py": {"_topology"},
 }
 
 

@@ -7,9 +7,11 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from support.source_modules import syntax_nodes
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "millstream").rglob("*.py"))
@@ -34,14 +36,14 @@ HABITS = {
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """The line and the text of each docstring of a module."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
+    for node in syntax_nodes(path):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             text = ast.get_docstring(node)
             if text:
                 yield getattr(node, "lineno", 1), text
 
 
+@cache
 def package_prose() -> str:
     """All docstrings and comments of the package."""
     texts: list[str] = []
@@ -52,6 +54,7 @@ def package_prose() -> str:
     return "\n".join(texts)
 
 
+@cache
 def page_prose() -> str:
     """The text of all pages without code."""
     texts = (re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL) for path in PAGES)

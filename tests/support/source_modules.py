@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -19,6 +20,15 @@ def source_modules() -> dict[str, Path]:
     return found
 
 
+@cache
+def syntax_nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a module's syntax tree, in the order of `ast.walk`.
+
+    Cached until the end of the test module (`tests/style/conftest.py`).
+    """
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def imports_of(
     module: str, modules: Mapping[str, Path], tree: ast.AST | None = None
 ) -> Iterator[tuple[int, str]]:
@@ -29,7 +39,7 @@ def imports_of(
         tree: a part of the module; all of it by default.
     """
     path = modules[module]
-    for node in ast.walk(ast.parse(path.read_text()) if tree is None else tree):
+    for node in syntax_nodes(path) if tree is None else ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name

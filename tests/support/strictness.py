@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from extension.variants import VariantError, sanitizer_runtimes
 
 from millstream.embedded.java import find_java
 from millstream.errors import EmbeddedKafkaError
@@ -51,6 +52,14 @@ def promtool() -> str | None:
     return shutil.which("promtool") or shutil.which(Path(sys.executable).with_name("promtool"))
 
 
+def has_sanitizers() -> bool:
+    """Whether gcc has AddressSanitizer and UndefinedBehaviorSanitizer."""
+    try:
+        return bool(sanitizer_runtimes())
+    except VariantError:
+        return False
+
+
 #: Prerequisites that a machine may lack: a part of the reason of a skip, and whether it is missing
 #: here.
 LACKING: Mapping[str, Callable[[], bool]] = {
@@ -60,6 +69,7 @@ LACKING: Mapping[str, Callable[[], bool]] = {
     "Hosts cannot be created": lambda: unavailable_reason() is not None,
     "There can be no user namespaces": lambda: sys.platform != "linux" or os.geteuid() != 0,
     ABSENT: lambda: not has_speedups(),
+    "There are no sanitizers": lambda: not has_sanitizers(),
     "there is no promtool": lambda: promtool() is None,
     "openssl is not installed": lambda: shutil.which("openssl") is None,
 }

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
+
+#: A deadline that only detects hanging: longer than any delay of a busy machine.
+HANG_S = 60.0
+#: The length of a wait that a test must not include: code that waits for it exceeds `HANG_S`.
+NEVER_S = 600.0
 
 #: The condition is checked again after the first pause, then less and less often.
 _FIRST_PAUSE_S = 0.002
@@ -46,6 +52,22 @@ def wait_for(
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         began = time.monotonic()
     return result
+
+
+@contextmanager
+def hang_guard(what: str) -> Iterator[None]:
+    """Fail if the block takes longer than `HANG_S`.
+
+    This does not check the speed of the block. It shows that the block does not include a wait of
+    `NEVER_S`, such as a timeout or a backoff.
+
+    Raises:
+        AssertionError: the block took longer.
+    """
+    began = time.monotonic()
+    yield
+    took_s = time.monotonic() - began
+    assert took_s < HANG_S, f"{what} took {took_s:.1f} s"
 
 
 def stays(condition: Callable[[], object], seconds: float) -> bool:

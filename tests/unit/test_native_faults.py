@@ -265,6 +265,40 @@ attempt(m.new_entries, [b"a", b"b"], 1, 2**63 - 1)
         "OverflowError('a number of a cache exceeds 64 bits')\nTrue []\n"
         "OverflowError('a number of a cache exceeds 64 bits')\n",
     ),
+    "an invalid number is assigned": (
+        """
+entry = m.CachedEntry(b"k", None, 3, 5)
+for number in ("text", None, 2**63):
+    attempt(setattr, entry, "used_seq", number)
+attempt(delattr, entry, "size")
+print(entry.used_seq, entry.size)
+""",
+        "TypeError(\"'str' object cannot be interpreted as an integer\")\n"
+        "TypeError(\"'NoneType' object cannot be interpreted as an integer\")\n"
+        "OverflowError('int too big to convert')\n"
+        "TypeError('numbers of an entry cannot be deleted')\n5 3\n",
+    ),
+    "user code changes the entry of its record": (
+        """
+cache = Cache()
+def aggregate(key, value, so_far):
+    cache.entries[b"a"].change(7, 100, 1, None, 0, ())
+    return 5
+attempt(m.fold_entries, cache, updates([b"a"], times=[50]), int, aggregate, None, report)
+print(cache.entries[b"a"].value, cache.entries[b"a"].timestamp)
+
+class Count:
+    def __add__(self, other):
+        entry.value = None
+        return 2
+entry = cache.entries[b"a"]
+entry.value, entry.timestamp = Count(), 100
+attempt(m.count_entries, cache, updates([b"a"], times=[50]))
+print(entry.value, entry.timestamp)
+""",
+        # The first aggregate is new, whatever its timestamp is by now; the second is not.
+        "None\n5 50\nNone\n2 100\n",
+    ),
     "a failed load counts": (
         """
 class Failing(Cache):

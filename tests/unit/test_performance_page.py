@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
 import report
 from growth.lines import Line, Row, with_ratios
 from programs import TITLES
@@ -27,13 +28,13 @@ def entry(factor: float) -> dict[str, Any]:
     }
 
 
-def result(part: str, at: str, **measured: Any) -> report.Saved:
+def result(part: str, at: str, *, extension: str | None = None, **measured: Any) -> report.Saved:
     """A saved result."""
     content = {
         "part": part,
         "at": at,
         "machine": {"cpu": "Abacus", "processors": 2, "memory_gb": 8},
-        "versions": {"python": "3.13.0", "C extension": None},
+        "versions": {"python": "3.13.0", "C extension": extension},
         "commit": "abc",
         "measured": {"rounds": 5, "records": 1_000, **measured},
     }
@@ -67,6 +68,7 @@ def test_the_newest_result_of_a_workload_is_shown() -> None:
     assert "**1.25**" not in page
     assert "**1.75** (1.57 to 1.93)" in page
     assert page.count("**2.25** (2.02 to 2.48)") == 4
+    assert "| [count, 1,000,000 keys](#count-1000000-keys) | 2.25 | 2.25 |" in page
     assert "### count, 1,000,000 keys" in page
     assert all(f"2026-01-0{day}-throughput.json" in page for day in (1, 2, 3))
 
@@ -174,12 +176,55 @@ def test_a_scaling_line_with_kafka_streams_stays() -> None:
     assert page.count("### Tasks of a thread") == 1
 
 
-def test_the_picture_has_bars_for_all_programs() -> None:
-    """It is well-formed XML."""
-    medians = {"count": {"ours": entry(3), "java": entry(1)}, "sum": {"ours": entry(0.4)}}
-    picture = report.pages([result("throughput", "2026-01-01", medians=medians)])[report.PICTURE]
-    texts = [element.text for element in ElementTree.fromstring(picture).iter()]
-    assert {"count", "sum", "3.00", "0.40", TITLES["ours"], TITLES["java"]} <= set(texts)
+def test_the_page_begins_with_a_chart_and_a_compact_table() -> None:
+    """The first sentence contains the range of the ratios and its condition."""
+    medians = {job: {"ours": entry(ratio), "java": entry(1)} for job, ratio in RATIOS.items()}
+    medians["alone"] = {"ours": entry(9)}
+    made = report.pages([result("throughput", "2026-01-01", extension="0.1", medians=medians)])
+    start = made[report.PAGE].partition("## Method")[0]
+    assert "0.4 to 3.0 times" in start
+    assert "2 cores shared with the broker, 1,000 records" in start
+    assert "and the [C extension]" in start
+    assert start.index(report.PICTURE.name) < start.index("| [count](#count) | 3.00 | 3.00 |")
+    assert "alone" not in start
+    texts = {each.text for each in ElementTree.fromstring(made[report.PICTURE]).iter()}
+    assert {*RATIOS, "Whole run", "Warm"} <= texts
+    assert "alone" not in texts
+
+
+RATIOS = {"count": 3, "window": 2, "stateless": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("extensions", "said"),
+    [
+        (["0.1"], "and the [C extension]"),
+        ([None], "without the C extension"),
+        (["0.1", None], "in a part of the results, the C extension"),
+    ],
+)
+def test_the_front_page_has_three_ratios(extensions: list[str | None], said: str) -> None:
+    """With their condition, and only if all three are measured."""
+    results = [
+        result(
+            "throughput",
+            f"2026-01-0{day}",
+            extension=extension,
+            medians={job: {"ours": entry(ratio), "java": entry(1)} for job, ratio in ratios},
+        )
+        for day, (extension, ratios) in enumerate(
+            zip(extensions, (RATIOS.items(), [("count", 5)]), strict=False), 1
+        )
+    ]
+    made = report.pages(results)[report.FRONT_PAGE]
+    newest = "5.0×" if len(extensions) > 1 else "3.0×"
+    assert f"| **{newest}** | **2.0×** | **0.4×** |" in made
+    assert said in made
+    assert f"relative to {TITLES['java']} once both are warm" in made
+    # The rest of the page is unchanged.
+    assert made.endswith(report.FRONT_PAGE.read_text(encoding="utf-8").partition("of figures")[2])
+    two = {job: {"ours": entry(1), "java": entry(1)} for job in ("count", "window")}
+    assert report.FRONT_PAGE not in report.pages([result("throughput", "1", medians=two)])
 
 
 def test_guarantees_and_latencies_have_tables() -> None:
@@ -201,3 +246,16 @@ def test_guarantees_and_latencies_have_tables() -> None:
     places = [page.index(f"| {ms} |") for ms in ("100 ms", "1,000 ms", "30,000 ms")]
     assert places == sorted(places)
     assert "| `count` | 1,000 | Millstream | 4.5 (4.0 to 5.0) |" in page
+
+
+def test_versions_of_all_results_are_listed_once() -> None:
+    """The table only contains the other versions."""
+    medians = {"count": {"ours": entry(2)}}
+    results = [
+        result("throughput", "2026-01-01", medians=medians),
+        result("throughput", "2026-01-02", medians=medians, keys=9, extension="0.2"),
+    ]
+    page = report.pages(results)[report.PAGE]
+    assert "Versions in all runs: python 3.13.0.\n" in page
+    assert page.count("python 3.13.0") == 1
+    assert page.count("| C extension none |") == page.count("| C extension 0.2 |") == 1

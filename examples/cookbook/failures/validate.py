@@ -16,7 +16,7 @@ from millstream.testing import TopologyTestDriver
 
 def faults(order: dict[str, Any]) -> list[str]:
     """Return the faults of an order, or an empty list if it is valid."""
-    found = []
+    found: list[str] = []
     if not order.get("customer"):
         found.append("there is no customer")
     if order.get("count", 0) < 1:

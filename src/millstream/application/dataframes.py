@@ -15,6 +15,7 @@ from millstream.dataframes.stage_plan import connectors_of, stage_plan
 from millstream.dataframes.stage_supervisor import StageSupervisor
 from millstream.errors import ConfigError, StreamsError
 from millstream.metrics.values import Metric
+from millstream.operators.arrow import import_pyarrow
 from millstream.topology.options.lake import LakeTable
 from millstream.topology.physical.topology import Topology
 
@@ -57,7 +58,11 @@ class DataFrameStages:
 
         Raises:
             ConfigError: a serde is missing.
+            ImportError: pyarrow is not installed. The workers have the same packages, or their
+                threads fail with an `EnvironmentMismatchError`.
         """
+        if self._stages:
+            import_pyarrow("Running DataFrame functions")
         plans = [stage_plan(stage, self._config) for stage in self._stages]
         for plan in plans:
             supervisor = StageSupervisor(plan, self._config, session, self._failures.put)
@@ -129,7 +134,10 @@ class LakeHistories:
 
         Raises:
             StreamsError: a history cannot be written; see `HistoryWriter.write`.
+            ImportError: pyarrow is not installed.
         """
+        if self._histories:
+            import_pyarrow("Reading lake tables")
         for history in self._histories:
             if not is_cancelled():
                 HistoryWriter(history, self._config, session, is_cancelled).write()

@@ -17,8 +17,8 @@ from millstream.errors import (
     as_streams_error,
 )
 from millstream.kafka.settings.librdkafka_settings import client_setting
+from millstream.log_format import short_name
 from millstream.runtime.states.client_states import ClientStateTracker
-from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger("millstream")
 

@@ -11,6 +11,7 @@ from typing import Any
 from millstream.clock import Clock
 from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ThreadUnavailableError
+from millstream.log_format import short_name
 from millstream.runtime.build_thread import memory_share
 from millstream.runtime.retry import Backoff
 from millstream.runtime.states.client_states import ClientStateTracker
@@ -29,7 +30,6 @@ from millstream.spark.code.shipping import ship
 from millstream.spark.engine import SparkEngine
 from millstream.spark.sessions.session import require_slots
 from millstream.spark.worker.thread_main import StreamThreadMain
-from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger("millstream")
 

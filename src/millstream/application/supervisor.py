@@ -23,6 +23,7 @@ from millstream.clock import Clock, SystemClock
 from millstream.config.streams_config import StreamsConfig
 from millstream.errors import SparkError, StreamsError, ThreadUnavailableError, as_streams_error
 from millstream.kafka.speedups import missing_advice
+from millstream.log_format import short_name
 from millstream.query.query_client import QueryClient
 from millstream.runtime.client_process import keeps_state_on_disk
 from millstream.runtime.start.cluster_checks import ClusterChecks, describe_start_offsets
@@ -51,7 +52,6 @@ from millstream.spark.sessions.local_session import StartCancelledError
 from millstream.spark.sessions.session import require_slots
 from millstream.spark.thread_events import ThreadEvent
 from millstream.spark.worker.thread_main import StreamThreadMain
-from millstream.spark.worker.worker_logging import short_name
 from millstream.state.directories.state_directory import StateDirectory
 from millstream.topology.physical.topology import Topology
 
@@ -310,6 +310,11 @@ class ThreadSupervisor:
                 command = Close(leave_group, timeout_ms // 2)
                 is_clean = self._engine.close(timeout_ms, command)
             return is_clean
+
+    @property
+    def client_id(self) -> str | None:
+        """The client id. Generated when the application starts, unless it is configured."""
+        return self._client_id if self._config.client_id or self._process_id else None
 
     @property
     def _client_id(self) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from millstream.clock import SystemClock
+from millstream.config.references import resolved_properties
 from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
@@ -74,7 +74,7 @@ def settings_from(
 
     Raises ConfigError if the cluster or the application is not specified, or a setting is invalid.
     """
-    properties = {} if options.config_file is None else read_properties(Path(options.config_file))
+    properties = {} if options.config_file is None else resolved_properties(options.config_file)
     servers = options.bootstrap_servers or properties.get("bootstrap.servers")
     application_id = options.application_id or properties.get("application.id")
     if config is not None:
@@ -105,45 +105,6 @@ def settings_from(
         **{name: getattr(config, name) for name in kept}
         | {name: getattr(file_config, name) for name in file_config.given}
     )
-
-
-def read_properties(file: Path) -> dict[str, str]:
-    """Read a Java properties file: key=value lines, comments and line continuations.
-
-    Raises ConfigError if the file cannot be read, or a line is not a setting.
-    """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}.") from error
-    properties: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        places = [place for place in (line.find("="), line.find(":")) if place > 0]
-        if not places:
-            raise ConfigError(
-                f"{file}, line {number}: {line!r} is not a setting. Write key=value, as in "
-                "security.protocol=SSL."
-            )
-        key, value = line[: min(places)], line[min(places) + 1 :]
-        properties[key.strip()] = value.strip()
-    return properties
-
-
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    began, whole = 0, ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if not whole:
-            began = number
-            if line.lstrip()[:1] in ("", "#", "!"):
-                continue
-        whole += line.lstrip() if whole else line.strip()
-        if whole.endswith("\\") and not whole.endswith("\\\\"):
-            whole = whole[:-1]
-            continue
-        yield began, whole.rstrip()
-        whole = ""
-    if whole:
-        yield began, whole
 
 
 A = TypeVar("A")

@@ -456,6 +456,14 @@ def check_client_settings(where: str, values: Mapping[str, Any], roles: tuple[Ro
 _DICTIONARY_OF_CLIENTS: Final = {"c": "consumer", "p": "producer", "a": "admin"}
 
 
+def dictionary_of_client_setting(name: str) -> str | None:
+    """Return the dictionary for a client setting; None if users cannot set it."""
+    row = CLIENT_SETTINGS.get(name)
+    if row is None or row.scope is SettingScope.IMPOSED:
+        return None
+    return _DICTIONARY_OF_CLIENTS.get(row.clients, "clients")
+
+
 def client_setting_advice(name: str) -> str:
     """Explain how to pass a client setting that was passed as an argument.
 
@@ -468,7 +476,7 @@ def client_setting_advice(name: str) -> str:
         return "The id of the consumer group is set with application_id=."
     if row.scope is SettingScope.IMPOSED:
         return f"Millstream sets {row.name}, as Kafka Streams does: remove it."
-    where = _DICTIONARY_OF_CLIENTS.get(row.clients, "clients")
+    where = dictionary_of_client_setting(row.name)
     return f"It is a setting of the Kafka clients: write {where}={{{row.name!r}: ...}}."
 
 

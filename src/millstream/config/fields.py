@@ -15,6 +15,7 @@ Instances are frozen, compare by value, and can be pickled.
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Final, Generic, TypeVar, dataclass_transform
 
-from millstream.errors import ConfigError
+from millstream.errors import ConfigError, summary_of
 
 _REQUIRED: Final = object()
 
@@ -36,11 +37,25 @@ Threads = int | tuple[int, int]
 #: The kind of a setting, by the type of its default.
 _KINDS: Final = {bool: "bool", int: "int", float: "float", tuple: "list", dict: "mapping"}
 
+_MASK: Final = "********"
+
 _THREAD_RANGE: Final = re.compile(r"(\d+)\s*-\s*(\d+)")
 _THREADS_MUST_BE: Final = "must be an int or a pair of ints (minimum, maximum), such as (1, 8)"
 
 Read = TypeVar("Read")
 Given = TypeVar("Given")
+
+
+class SecretStr(str):
+    """A string whose `repr` is masked.
+
+    Settings that refer to a secret, as in `${env:PASSWORD}`, have such values.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(_MASK)
 
 
 class Converted(Generic[Read, Given]):
@@ -246,7 +261,7 @@ class Settings:
         return type(other) is type(self) and self.__dict__ == other.__dict__
 
     # Not hashable, because settings may be dictionaries.
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shown = (
@@ -257,18 +272,18 @@ class Settings:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], similarity: float = 0.6) -> str:
     """Return ` Did you mean 'x'?` for the closest match to `name`.
 
-    Returns an empty string if there is no similar name.
+    Returns an empty string if no name has this similarity, from 0 to 1.
     """
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=similarity)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def parse(name: str, kind: str, text: str) -> Any:
     """Parse a string from a properties file as `kind`, or raise ConfigError."""
-    stripped = text.strip()
+    stripped = type(text)(text.strip())
     if kind == "threads":
         return _parse_threads(name, stripped)
     try:
@@ -288,13 +303,13 @@ def parse(name: str, kind: str, text: str) -> Any:
 
 
 def masked(name: str, value: Any) -> Any:
-    """Return `value`, or asterisks if `name` indicates a secret."""
+    """Return `value`, or asterisks if the name or the type indicates a secret."""
     lowered = name.lower()
     if callable(value):
         # The repr of a partial shows its arguments.
         return f"<{getattr(value, '__qualname__', type(value).__qualname__)}>"
     secret = lowered.endswith(_SECRET_SUFFIXES) or any(part in lowered for part in _SECRET_PARTS)
-    return "********" if secret else value
+    return _MASK if secret or isinstance(value, SecretStr) else value
 
 
 def _shown(name: str, value: Any) -> str:
@@ -339,6 +354,27 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     raise ConfigError(
         f"{name} is {_shown(name, value)} ({type(value).__name__}), but must be {_EXPECTED[kind]}."
     )
+
+
+def import_object(name: str, text: str) -> Any:
+    """Import the object that `module:attribute` names.
+
+    Raises ConfigError if the object cannot be imported.
+    """
+    if isinstance(text, SecretStr):
+        # The error of the import would contain the secret.
+        raise ConfigError(f"{name} names an object, so it must not be a reference to a secret.")
+    module, _, attribute = text.strip().partition(":")
+    try:
+        found = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{name} is {text!r}, which cannot be imported: {summary_of(error)}. Write "
+            "module:attribute, as in millstream.serdes:STRING, or pass the object in code."
+        ) from error
+    return found
 
 
 def _instance(name: str, kind: type) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from millstream.config.client_settings import is_client_setting
-from millstream.config.fields import Setting, did_you_mean
+from millstream.config.fields import Setting, did_you_mean, import_object
 from millstream.errors import ConfigError
 
 _log = logging.getLogger(__name__)
@@ -69,38 +69,67 @@ def read_properties(settings: Iterable[Setting], properties: Mapping[str, Any]) 
 
     Raises ConfigError if a value cannot be parsed.
     """
-    by_dotted = {field.dotted: field for field in settings if field.kind != "mapping"}
-    by_alias = {alias: field for field in by_dotted.values() for alias in field.aliases}
+    reader = PropertyReader(settings, properties)
     arguments: dict[str, Any] = {}
     for key, value in properties.items():
         if not isinstance(key, str):
             raise ConfigError(f"The property key {key!r} is not a string.")
-        field = by_dotted.get(key)
-        if field is not None:
-            arguments[field.name] = _read(field, value)
-        elif key in by_alias:
-            # As in Kafka Streams, the newer name takes precedence.
-            field = by_alias[key]
-            if field.dotted not in properties:
-                arguments[field.name] = _read(field, value)
+        if reader.is_replaced(key):
+            continue
+        name, subkey, parsed = reader.read(key, value)
+        if subkey is None:
+            arguments[name] = parsed
         else:
-            dictionary, name = _dictionary_for(key, by_dotted)
-            arguments.setdefault(dictionary, {})[name] = value
+            arguments.setdefault(name, {})[subkey] = parsed
     return arguments
 
 
-def _dictionary_for(key: str, known: Iterable[str]) -> tuple[str, str]:
-    """Return the dictionary of a key that is not a setting, and its name there."""
-    for prefix, dictionary in _PREFIXES.items():
-        if key.startswith(prefix):
-            return dictionary, key.removeprefix(prefix)
-    if is_client_setting(key):
-        return "clients", key
-    if not (key.startswith("__") and key.endswith("__")):
-        _log.warning(
-            "The setting %r is unknown and has no effect.%s", key, did_you_mean(key, known)
-        )
-    return "extra", key
+class PropertyReader:
+    """Converts properties one by one.
+
+    Args:
+        properties: all properties.
+    """
+
+    def __init__(self, settings: Iterable[Setting], properties: Mapping[str, Any]) -> None:
+        self._by_dotted = {field.dotted: field for field in settings if field.kind != "mapping"}
+        self._by_alias = {
+            alias: field for field in self._by_dotted.values() for alias in field.aliases
+        }
+        self._properties = properties
+
+    def is_replaced(self, key: str) -> bool:
+        """Return whether a property has a newer name that also occurs.
+
+        As in Kafka Streams, the newer name takes precedence.
+        """
+        field = self._by_alias.get(key)
+        return field is not None and field.dotted in self._properties
+
+    def read(self, key: str, value: Any, place: str = "") -> tuple[str, str | None, Any]:
+        """Return the name of the setting, the key if it is a dictionary, and the value.
+
+        Raises ConfigError if the value cannot be parsed.
+
+        Args:
+            place: the location of the property, for the warning about an unknown one.
+        """
+        field = self._by_dotted.get(key) or self._by_alias.get(key)
+        if field is not None:
+            return field.name, None, _read(field, value)
+        for prefix, dictionary in _PREFIXES.items():
+            if key.startswith(prefix):
+                return dictionary, key.removeprefix(prefix), value
+        if is_client_setting(key):
+            return "clients", key, value
+        if not (key.startswith("__") and key.endswith("__")):
+            _log.warning(
+                "%sThe setting %r is unknown and has no effect.%s",
+                place,
+                key,
+                did_you_mean(key, self._by_dotted),
+            )
+        return "extra", key, value
 
 
 def _read(field: Setting, value: Any) -> Any:
@@ -117,8 +146,10 @@ def _read(field: Setting, value: Any) -> Any:
 def _object_named(field: Setting, name: str) -> Any:
     if name in _JAVA_DEFAULTS or not name:
         return None
+    if ":" in name:
+        return import_object(field.dotted, name)
     counterpart = _PYTHON_COUNTERPARTS.get(name, "an equivalent object")
     raise ConfigError(
         f"{field.dotted} is {name!r}, which names a Java class. Pass a Python object "
-        f"instead: {counterpart}."
+        f"instead ({counterpart}), or name one as module:attribute."
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from millstream.config.client_settings import Role, client_setting_advice, merged_client_settings
+from millstream.config.config_file import read_config_file
+from millstream.config.environment_variables import PREFIX, read_environment
 from millstream.config.fields import (
     PathSetting,
     ServersSetting,
@@ -16,6 +19,7 @@ from millstream.config.fields import (
     bounds_of,
     setting,
 )
+from millstream.config.given_values import settings_of
 from millstream.config.java_properties import read_properties
 from millstream.config.validation import check_together
 from millstream.errors import ConfigError
@@ -367,11 +371,16 @@ class StreamsConfig(Settings):
     log_summary_interval_ms: int = setting(
         default=120_000, doc="How often a thread logs a summary of its work; 0 or less disables it."
     )
+    log_format: str = setting(
+        default="text",
+        choices=("text", "json"),
+        doc="The format of log lines; `json` calls `log_as_json()` at the start.",
+    )
 
     # Java's extension points that have no counterpart here.
     config_providers: tuple[str, ...] = setting(
         default=(),
-        unsupported="resolve indirect values in Python.",
+        unsupported="StreamsConfig.from_file and from_env have the providers env, file and dir.",
         doc="Java's providers of indirect configuration values.",
     )
     default_client_supplier: Any = setting(
@@ -580,6 +589,65 @@ class StreamsConfig(Settings):
             50
         """
         return cls(**read_properties(cls.settings(), properties))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], **settings: Any) -> StreamsConfig:
+        """Create settings from a file and arguments, which take precedence.
+
+        A TOML file contains Millstream's names, with a table for each dictionary (`[consumer]`). A
+        file that ends in `.properties` contains Kafka's names, as in Java applications. Values may
+        refer to secrets: `${env:NAME}`, `${file:/path}`, `${file:/path:key}`, `${dir:/path:name}`.
+        In TOML, a duration may have a unit (`"30s"`), and an object is named by `"module:name"`.
+
+        Raises:
+            ConfigError: the file cannot be read, or a value is unknown, missing or invalid. The
+                message contains the file and the line.
+
+        Example:
+            >>> StreamsConfig.from_file("nowhere.toml", num_stream_threads=4)
+            Traceback (most recent call last):
+                ...
+            millstream.errors.ConfigError: The file nowhere.toml cannot be read: No such file or \
+directory.
+        """
+        given = read_config_file(path, cls.settings())
+        missing = f"add it to {os.fspath(path)}, or pass it as an argument"
+        return settings_of(cls, [given], settings, lambda _: missing)
+
+    @classmethod
+    def from_env(
+        cls,
+        prefix: str = PREFIX,
+        *,
+        file: str | os.PathLike[str] | None = None,
+        **settings: Any,
+    ) -> StreamsConfig:
+        """Create settings from environment variables, a file and arguments.
+
+        Arguments take precedence over the environment, and the environment over the file. A
+        variable is named like its setting, in capitals with the prefix: `MILLSTREAM_POLL_MS`, or
+        `MILLSTREAM_CONSUMER_MAX_POLL_RECORDS` for a key of a dictionary. Values have the same forms
+        as the strings in a TOML file; lists are separated by commas. Empty variables are ignored.
+
+        Raises:
+            ConfigError: a value is unknown, missing or invalid. The message contains the variable,
+                or the file and the line.
+
+        Example:
+            >>> import os
+            >>> os.environ["SHOP_BOOTSTRAP_SERVERS"] = "kafka:9092"
+            >>> StreamsConfig.from_env("SHOP_", application_id="shop").bootstrap_servers
+            'kafka:9092'
+        """
+        layers = [] if file is None else [read_config_file(file, cls.settings())]
+        layers.append(list(read_environment(prefix, os.environ, cls.settings())))
+        in_file = "" if file is None else f", add it to {os.fspath(file)}"
+        return settings_of(
+            cls,
+            layers,
+            settings,
+            lambda name: f"set {prefix}{name.upper()}{in_file}, or pass it as an argument",
+        )
 
     def replace(self, **changes: Any) -> StreamsConfig:
         """Return a copy with changed settings. Dependent defaults are recomputed.

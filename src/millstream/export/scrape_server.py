@@ -47,6 +47,7 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
         max_requests: int = _MAX_REQUESTS,
         request_timeout_s: float = _REQUEST_TIMEOUT_S,
     ) -> None:
+        self.address_family: int
         self.address_family, *_, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]

@@ -69,7 +69,7 @@ def is_missing(setting: bool | None) -> bool:
 
 
 def missing_advice(setting: bool | None) -> str | None:
-    """Return a warning that says why the extension is missing and how to get it, or None.
+    """Return a warning about a missing extension, with advice, or None.
 
     There is no warning if the extension is used, or if `setting` is False.
     """

@@ -14,6 +14,7 @@ table that `to_lake` has written, and `backfill` makes the rows of a table the h
 """
 
 from millstream.dataframes.lake.lake_tables import read_table
+from millstream.lake import requirements as requirements
 from millstream.lake.backfill import Backfilled, backfill
 from millstream.lake.read_dataframe import (
     position_of,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from millstream import serdes
 from millstream.config.fields import did_you_mean
+from millstream.config.references import resolved_properties
 from millstream.config.streams_config import StreamsConfig
 from millstream.errors import ConfigError
 from millstream.lake.store_table import (
@@ -206,7 +206,10 @@ def _is_partitioned(given: Mapping[str, str]) -> bool:
 
 
 def _config(given: Mapping[str, str], application_id: str) -> StreamsConfig:
-    properties = _read_file(given["properties"]) if "properties" in given else {}
+    # The process that plans the query reads the file.
+    properties: dict[str, Any] = {}
+    if "properties" in given:
+        properties.update(resolved_properties(given["properties"]))
     properties |= {
         name.removeprefix(_KAFKA): value for name, value in given.items() if name.startswith(_KAFKA)
     }
@@ -214,16 +217,3 @@ def _config(given: Mapping[str, str], application_id: str) -> StreamsConfig:
     if "bootstrap_servers" in given or "bootstrap.servers" not in properties:
         properties["bootstrap.servers"] = _required(given, "bootstrap_servers")
     return StreamsConfig.from_properties(properties)
-
-
-def _read_file(path: str) -> dict[str, Any]:
-    """Read the settings of a Java properties file, with a name and a value per line."""
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        raise ConfigError(
-            f"The option properties is {path!r}, but the process that plans the query cannot read "
-            f"this file: {error}."
-        ) from error
-    pairs = (line.partition("=") for line in map(str.strip, lines) if line and line[0] not in "#!")
-    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, overload
 
+from millstream.html_tables import html_table, mime_bundle
+
 #: Kafka Streams' group of node metrics.
 NODE_GROUP: Final = "stream-processor-node-metrics"
 #: Thread metrics that Kafka Streams does not have.
@@ -84,6 +86,15 @@ class Metrics(Sequence[Metric]):
 
     def __repr__(self) -> str:
         return f"<Metrics: {len(self._all)} values>"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return a table of the metrics, for notebooks."""
+        rows = (
+            (each.name, ", ".join(f"{k}={v}" for k, v in each.labels.items()), str(each.value))
+            for each in self
+        )
+        title = f"{len(self)} metrics"
+        return mime_bundle(repr(self), html_table(title, ["Metric", "Labels", "Value"], rows))
 
     def named(self, name: str, group: str | None = None, **labels: str) -> Metrics:
         """Return the metrics with a name and labels.

@@ -29,8 +29,8 @@ EXTENSION_VERSION: Final = "0.1.0"
 HOW_TO_INSTALL: Final = (
     "To get it, install Millstream's wheel for this platform; or install a C compiler and Python's "
     "headers (on Debian: gcc and python3-dev), and run `pip install --force-reinstall --no-deps "
-    "--no-binary millstream millstream`, or `pip install --force-reinstall --no-deps .` in a "
-    "checkout."
+    "--no-cache-dir --no-binary millstream millstream`, or `pip install --force-reinstall "
+    "--no-deps .` in a checkout."
 )
 
 _LIBRARY: Final = "millstream.native.library"
@@ -60,7 +60,7 @@ def extension() -> ModuleType | str:
 
 
 def loaded_version() -> str | None:
-    """Return the version of the installed extension, whichever it is; None if there is none."""
+    """Return the version of the installed extension; None if there is none."""
     try:
         version: str | None = getattr(import_module(_LIBRARY), "VERSION", "unknown")
     except ImportError:

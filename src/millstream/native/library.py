@@ -1,4 +1,4 @@
-"""The API of the C extension; importing this module fails if the extension is missing.
+"""The API of the C extension. The import fails if the extension is missing.
 
 It reads and writes Kafka records as columns, with the librdkafka of confluent-kafka.
 

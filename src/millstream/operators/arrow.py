@@ -40,7 +40,7 @@ def import_pyarrow(what: str) -> Any:
     except ImportError as error:
         raise ImportError(
             f"{what} needs a package that is not installed ({error}). "
-            "Install it: pip install 'millstream[arrow]'"
+            "Install it: pip install 'millstream[arrow]'; the extra `spark` contains it as well."
         ) from error
 
 

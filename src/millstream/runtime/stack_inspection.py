@@ -1,4 +1,4 @@
-"""Locates a stalled stream thread, or an exception, in the topology.
+"""Locates a stalled stream thread, an exception, or a log line in the topology.
 
 The stack of a stalled thread is inspected on another thread, at no cost for the stream thread. The
 result is exact for a hanging thread and approximate for a running one.
@@ -6,6 +6,7 @@ result is exact for a hanging thread and approximate for a running one.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Any, Final
 
 from millstream.errors import StreamsError, summary_of
 from millstream.operators.aggregates.cached_loops import AggregateUpdates
+from millstream.operators.concurrent.coroutine_runner import CoroutineRunner
+from millstream.operators.concurrent.thread_runner import ThreadRunner
 from millstream.operators.operator import Operator
 from millstream.operators.record_batch import Batch
 from millstream.operators.user_calls import call_each
@@ -27,6 +30,22 @@ from millstream.runtime.thread_control import Stall
 
 #: The maximum number of reported stack frames, counted from the innermost.
 _MAX_FRAMES: Final = 40
+#: The objects whose methods call user code for a task, on the stream thread or another thread.
+_CALLERS: Final = (StreamTask, CoroutineRunner, ThreadRunner)
+_CALLER_MODULES: Final = frozenset(each.__module__ for each in _CALLERS)
+
+
+def running_task() -> TaskId | None:
+    """Return the task that the calling thread or coroutine processes, if any.
+
+    Only reads the variables of a few frames, so that others keep no references to old batches.
+    """
+    for frame in _outwards(sys._getframe(1)):
+        if frame.f_globals.get("__name__") in _CALLER_MODULES:
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, _CALLERS):
+                return owner.task_id
+    return None
 
 
 def depth_of(frame: FrameType) -> int:

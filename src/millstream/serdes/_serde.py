@@ -58,7 +58,7 @@ class Serde(Generic[T]):
         self._serialize = serialize
         self._deserialize = deserialize
         self.immutable = immutable
-        self.name = name or f"Serde({_name(serialize)}, {_name(deserialize)})"
+        self.name: str = name or f"Serde({_name(serialize)}, {_name(deserialize)})"
 
     def __repr__(self) -> str:
         return self.name

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.clock import Clock, SystemClock
 from millstream.errors import IllegalStateError, SparkError, ThreadUnavailableError
+from millstream.log_format import short_name
 from millstream.runtime.thread_control import Close, Command, Report, ThreadRequest
 from millstream.spark.code.environment import installed_versions
 from millstream.spark.code.shipping import ship
@@ -43,7 +44,7 @@ from millstream.spark.sessions.free_slots import claim_slots
 from millstream.spark.sessions.local_session import hide_traces, show_traces
 from millstream.spark.sessions.session import HostSession, is_local, resolve_session, slots
 from millstream.spark.thread_events import ThreadEvent, ThreadEventQueue
-from millstream.spark.worker.worker_logging import LoggingSetup, short_name
+from millstream.spark.worker.worker_logging import LoggingSetup
 from millstream.spark.worker.worker_task import ThreadMain, ThreadPlan
 
 if TYPE_CHECKING:

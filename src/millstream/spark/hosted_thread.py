@@ -32,6 +32,7 @@ from millstream.errors import (
     ThreadUnavailableError,
     text_of,
 )
+from millstream.log_format import short_name
 from millstream.runtime.retry import Backoff
 from millstream.runtime.thread_control import Close
 from millstream.spark.connection.control_server import ControlServer
@@ -39,7 +40,6 @@ from millstream.spark.connection.messages import Hello, ThreadExit
 from millstream.spark.jobs import SparkJobs
 from millstream.spark.sessions.free_slots import FreeSlots, SlotClaim
 from millstream.spark.thread_events import ThreadEvent
-from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger(__name__)
 

@@ -24,6 +24,7 @@ from millstream.subscriptions.task_completion import (
     TimeoutAnswer,
     already_completed,
 )
+from millstream.subscriptions.tasks.decaton_metadata import DecatonMetadata
 from millstream.subscriptions.tasks.task_extraction import DecatonTask
 
 #: Held while the first completion of a task is created, because several threads may push the task.
@@ -156,9 +157,12 @@ class ProcessingContext:
         #: Coroutines that `push` returned and that must be awaited.
         self._pushed: list[CoroutineType[Any, Any, Any]] | None = None
         #: The location of the record.
-        self.batch = batch
-        self.index = index
+        self.batch: Batch = batch
+        self.index: int = index
         #: The metadata, the deserialized task, and its bytes.
+        self.metadata: DecatonMetadata
+        self.task: Any
+        self.payload: bytes
         self.metadata, self.task, self.payload = task
         #: The outcome: "complete", "retry" or "fail"; None while the task is not completed.
         self.outcome: str | None = None
@@ -167,11 +171,11 @@ class ProcessingContext:
         #: The trace; None without tracing.
         self.trace: TaskTrace | None = None
         #: Whether the task is complete when its processor returns, because no operation was called.
-        self.is_plain = True
+        self.is_plain: bool = True
         #: When the task was taken or, if it had to wait for its scheduled time or the rate limit,
         #: when it could start; and how long its processor took.
-        self.taken_ns = taken_ns
-        self.took_ns = 0
+        self.taken_ns: int = taken_ns
+        self.took_ns: int = 0
 
     @property
     def whole(self) -> ProcessingContext:

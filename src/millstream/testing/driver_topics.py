@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from millstream.errors import IllegalStateError
+from millstream.errors import IllegalStateError, repr_of
+from millstream.html_tables import html_table, mime_bundle
 from millstream.kafka.clients.delivery import RejectionHandler
 from millstream.record import Headers, Record, TaskId, TopicPartition
 from millstream.serdes import Serde
@@ -275,6 +276,19 @@ class TestInputTopic(Generic[K, V]):
             self.pipe_input(record.key, record.value, record.timestamp, record.headers)
 
 
+class _RecordList(list[Record[K, V]]):
+    """A list that notebooks show as a table."""
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        rows = (
+            tuple(map(repr_of, (each.key, each.value, each.timestamp, each.headers)))
+            for each in self
+        )
+        title = f"{len(self)} record{'' if len(self) == 1 else 's'}"
+        heads = ["Key", "Value", "Timestamp", "Headers"]
+        return mime_bundle(repr(self), html_table(title, heads, rows))
+
+
 class TestOutputTopic(Generic[K, V]):
     """Reads one topic of a test driver.
 
@@ -371,14 +385,14 @@ class TestOutputTopic(Generic[K, V]):
         return record.key, record.value
 
     def read_records(self) -> list[Record[K, V]]:
-        """Read all remaining records.
+        """Read all remaining records. Notebooks show the list as a table.
 
         Example:
             >>> numbers.pipe_key_values([("a", 1), ("b", 2)], start_ms=0)
             >>> [record.key for record in out.read_records()]
             ['a', 'b']
         """
-        return [self.read_record() for _ in range(self.size)]
+        return _RecordList([self.read_record() for _ in range(self.size)])
 
     def read_values(self) -> list[V]:
         """Read the values of all remaining records.

@@ -83,7 +83,7 @@ class CapturedPunctuator:
         self.kind = kind
         self.punctuator = punctuator
         self.start_ms = start_ms
-        self.cancelled = False
+        self.cancelled: bool = False
 
     def cancel(self) -> None:
         """Cancel the punctuation; called by the processor.
@@ -134,12 +134,12 @@ class MockProcessorContext(Generic[K, V]):
         task_id: TaskId | None = None,
         state_dir: Path | None = None,
     ) -> None:
-        self.config = config or StreamsConfig(
+        self.config: StreamsConfig = config or StreamsConfig(
             application_id="mock", bootstrap_servers="not-used:9092"
         )
-        self.application_id = self.config.application_id
-        self.task_id = TaskId(0, 0) if task_id is None else task_id
-        self.metrics = ContextMetrics(MetricsScope(SystemClock()))
+        self.application_id: str = self.config.application_id
+        self.task_id: TaskId = TaskId(0, 0) if task_id is None else task_id
+        self.metrics: ContextMetrics = ContextMetrics(MetricsScope(SystemClock()))
         self._state_dir = state_dir
         self._forwards: list[CapturedForward] = []
         self._punctuators: list[CapturedPunctuator] = []

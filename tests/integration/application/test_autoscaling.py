@@ -73,6 +73,7 @@ def follow(streams: KafkaStreams, is_expected: Callable[[int], bool], state: str
     )
 
 
+@pytest.mark.extended
 def test_a_thread_is_added_for_a_load_and_removed_afterwards(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

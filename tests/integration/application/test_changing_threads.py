@@ -30,6 +30,7 @@ def tasks(streams: KafkaStreams) -> list[int]:
     return sorted(len(each.active_tasks) for each in streams.metadata_for_local_threads())
 
 
+@pytest.mark.extended
 def test_threads_are_added_and_removed_under_load(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_an_application_without_threads_continues_with_an_added_one(
     assert streams.remove_stream_thread() is None
 
 
+@pytest.mark.extended
 def test_a_thread_without_a_slot_is_rejected_and_others_continue(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from support.machine.leftovers import nothing_left
 from support.running.applications import processed
 from support.running.topologies.identified import Identified
 from support.running.word_count import RUNNING, WordCount
-from support.waiting import wait_for
+from support.waiting import HANG_S, hang_guard, wait_for
 
 from millstream import (
     IllegalStateError,
@@ -35,7 +35,7 @@ from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
 REPLACE_THREAD = StreamsUncaughtExceptionHandlerResponse.REPLACE_THREAD
-CLOSING = timedelta(seconds=30)
+CLOSING = timedelta(seconds=HANG_S)
 
 
 class MappingApplication:
@@ -101,20 +101,16 @@ def test_close_commits_and_releases_everything(
         application.write_lines(300)
         wait_for(lambda: processed(streams) >= 300 + 8 * 300, 60, "everything is processed")
         assert lag(application) == 300
-        began = time.monotonic()
         assert streams.close(CLOSING)
-        assert time.monotonic() - began < 10
         # A locked directory or a remaining member would delay this start.
         again = application.streams(spark)
         again.start()
         assert lag(application) == 0
         assert application.is_exact()
         again.wait_for_state("RUNNING", RUNNING)
-        began = time.monotonic()
         assert again.close(CLOSING)
         assert again.close(CLOSING), "a second close is no error"
         assert streams.close(CLOSING)
-        assert time.monotonic() - began < 10
     assert group_members(application.bootstrap, application.application_id) == 0
     assert application.is_exact()
     records = len(read_all(application.bootstrap, application.counts))
@@ -135,6 +131,7 @@ def test_close_commits_and_releases_everything(
     assert not (tmp_path / application.application_id).exists()
 
 
+@pytest.mark.extended
 def test_close_without_leaving_the_group(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -152,7 +149,14 @@ def test_close_without_leaving_the_group(
     )
 
 
-@pytest.mark.parametrize("moment", ["starting", "submitted", "registered", "joining"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "starting",
+        "submitted",
+        *(pytest.param(moment, marks=pytest.mark.extended) for moment in ("registered", "joining")),
+    ],
+)
 def test_close_at_any_moment_of_the_start(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, moment: str
 ) -> None:
@@ -182,9 +186,7 @@ def test_close_at_any_moment_of_the_start(
                 60,
                 "a thread joins the group",
             )
-        began = time.monotonic()
         assert streams.close(CLOSING)
-        assert time.monotonic() - began < 15
         starting.join(30)
         assert not starting.is_alive()
     assert changes[0] == "REBALANCING"
@@ -202,11 +204,9 @@ def test_close_in_a_signal_handler_during_the_start(
     timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
     try:
         with nothing_left():
-            began = time.monotonic()
             timer.start()
             streams.start()
             streams.wait_for_state("NOT_RUNNING", CLOSING)
-            assert time.monotonic() - began < 15
     finally:
         timer.join()
         signal.signal(signal.SIGUSR1, before)
@@ -229,6 +229,7 @@ def test_run_on_another_thread_than_the_main_thread(kafka: EmbeddedKafka, tmp_pa
     assert streams.state.name == "CREATED"
 
 
+@pytest.mark.extended
 def test_close_during_a_rebalance(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -254,6 +255,7 @@ def test_close_during_a_rebalance(
             application.check()
 
 
+@pytest.mark.extended
 def test_a_thread_that_does_not_close_in_time_is_killed(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -272,9 +274,8 @@ def test_a_thread_that_does_not_close_in_time_is_killed(
         streams = application.streams(spark)
         streams.start()
         wait_for(began_file.exists, 60, "the function hangs")
-        began = time.monotonic()
-        assert not streams.close(timedelta(seconds=1))
-        assert time.monotonic() - began < 15
+        with hang_guard("the close"):
+            assert not streams.close(timedelta(seconds=1))
         assert streams.state.name == "NOT_RUNNING"
     with application.streams(spark):
         # The first one was sent before, in a batch of its own, and is not committed.
@@ -286,7 +287,7 @@ def test_a_thread_that_does_not_close_in_time_is_killed(
         wait_for(lambda: application.lag == 0, 30, "committed")
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.extended)])
 def test_a_failed_thread_is_replaced(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, threads: int
 ) -> None:
@@ -350,6 +351,7 @@ class HangsAfterFailing(Processor[str, str, str, str]):
             threading.Event().wait()
 
 
+@pytest.mark.extended
 def test_a_failed_thread_that_hangs_in_close_is_killed_and_replaced(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -382,6 +384,7 @@ def fail_always(value: str) -> str:
     raise ValueError(f"rejects {value}")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("handler", ["raises", "closes"])
 def test_failing_and_closing_exception_handlers(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, handler: str
@@ -430,6 +433,7 @@ class Listener:
             raise KeyError("the listener failed")
 
 
+@pytest.mark.extended
 def test_a_failing_restore_listener(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

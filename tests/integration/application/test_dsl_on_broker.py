@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from pyspark.sql import SparkSession
 from support.broker.restore_counts import Restoration, RestoreCounts
 from support.broker.topics import InputRecord, TopicRecord
@@ -78,6 +79,7 @@ INTERNAL: Final[dict[str, tuple[int, Mapping[str, str]]]] = {
 IN_MEMORY: Final = {"held-store-changelog", "page-totals-changelog"}
 
 
+@pytest.mark.extended
 def test_many_features_stopped_restarted_and_restored(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -119,6 +121,7 @@ def test_many_features_stopped_restarted_and_restored(
     assert_outputs(app, features.OUTPUTS, expected)
 
 
+@pytest.mark.extended
 def test_standbys_of_every_kind_of_store_take_over(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_the_other_instance_takes_over_from_a_killed_driver(
         assert ended == f"millstream: {name} stopped, everything committed"
 
 
+@pytest.mark.extended
 def test_two_drivers_cannot_share_a_state_directory(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

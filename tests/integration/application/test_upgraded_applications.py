@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from support.broker.topics import fill, latest
 from support.running.applications import Application
@@ -124,6 +125,7 @@ def test_named_topics_and_state_survive_new_operators(
     assert upgraded.app.internal_topics() == before
 
 
+@pytest.mark.extended
 def test_an_optimized_version_continues_with_the_state_of_an_unoptimized_one(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_counts_are_exact_and_survive_a_restart(
             assert restored.total > 0
 
 
+@pytest.mark.extended
 def test_an_application_without_retries_runs_and_commits(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_lost_state_directory_is_restored_from_the_changelog(
         assert restored.total == logged
 
 
+@pytest.mark.extended
 def test_only_the_missing_tail_is_restored(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -117,6 +119,7 @@ def test_only_the_missing_tail_is_restored(
         assert restored.total == after - before
 
 
+@pytest.mark.extended
 def test_damaged_state_is_rebuilt(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -202,6 +205,7 @@ def test_a_killed_worker_is_replaced_and_no_record_is_lost(
         assert len(pids(streams)) == 2
 
 
+@pytest.mark.extended
 def test_repartition_topics_are_purged(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

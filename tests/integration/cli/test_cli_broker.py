@@ -15,7 +15,9 @@ from support.machine.scripts import Program
 MILLSTREAM = str(Path(sys.executable).with_name("millstream"))
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "ending", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)]
+)
 def test_the_broker_runs_until_it_is_stopped(ending: signal.Signals) -> None:
     """It prints its address once the topics exist, and exits successfully on Ctrl-C and SIGTERM."""
     options = ["--port", "0", "--topic", "clicks:3", "--property", "num.io.threads=2"]

@@ -314,6 +314,7 @@ def test_nothing_is_deleted_if_an_instance_joins_in_the_meantime(
     wait_for(lambda: internal not in topic_names(shop.servers), 30, "the topic is deleted")
 
 
+@pytest.mark.extended
 def test_an_upgrade_is_checked_against_the_cluster(
     shop: Shop, run_json: RunJson, tmp_path: Path
 ) -> None:

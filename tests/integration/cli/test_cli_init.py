@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.machine.ports import free_port
 from support.machine.scripts import Program, processes_in
+from support.machine.wheels import built_here
 from support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -32,8 +33,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist")
-    (wheel,) = (folder / "dist").glob("*.whl")
+    wheel = built_here(folder / "dist").wheel
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python)]

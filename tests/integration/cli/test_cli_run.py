@@ -65,6 +65,7 @@ def test_a_script_replaces_the_command(script: Path) -> None:
         assert program.lines[-1] == "received SIGTERM"
 
 
+@pytest.mark.extended
 def test_threads_run_on_the_given_master(tmp_path: Path) -> None:
     """`--spark` works like spark-submit's `--master`: the program requests a session and gets
     that one; other Spark settings are kept, as is the handling of Ctrl-C."""
@@ -109,7 +110,10 @@ def default_signals() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("default_signals")
-@pytest.mark.parametrize("how", ["SIGHUP", "SIGQUIT", "SIGKILL"])
+@pytest.mark.parametrize(
+    "how",
+    ["SIGHUP", *(pytest.param(how, marks=pytest.mark.extended) for how in ("SIGQUIT", "SIGKILL"))],
+)
 def test_the_program_ends_with_the_command(script: Path, how: str) -> None:
     """If the terminal is closed or the command killed, nothing stays in the background."""
     with Program(MILLSTREAM, "run", "--watch", script) as program:
@@ -180,6 +184,7 @@ def test_a_program_in_the_background_reads_nothing_from_the_terminal(tmp_path: P
         os.close(terminal)
 
 
+@pytest.mark.extended
 def test_a_failed_program_is_restarted_after_a_change(script: Path) -> None:
     """With --watch the command continues; otherwise its exit code is the program's."""
     neighbour = script.with_name("neighbour.py")

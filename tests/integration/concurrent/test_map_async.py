@@ -75,6 +75,7 @@ def repeated_starts(running: ParallelInstances) -> int:
     return sum(map(len, running.work().values())) - written
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "kind",
     [

@@ -37,7 +37,9 @@ def topology(source: str, target: str, slow_from: int, waiting: Path) -> Topolog
     return builder.build()
 
 
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+@pytest.mark.parametrize(
+    "guarantee", ["exactly_once_v2", pytest.param("at_least_once", marks=pytest.mark.extended)]
+)
 def test_nothing_is_lost_and_the_order_is_kept(
     kafka: EmbeddedKafka, tmp_path: Path, guarantee: str
 ) -> None:

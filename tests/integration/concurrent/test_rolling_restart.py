@@ -37,6 +37,7 @@ def wait_for_progress(folder: Path, one: Script) -> None:
     assert one.is_running, one.errors
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "ending",
     [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)],

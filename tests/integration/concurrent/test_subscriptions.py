@@ -140,7 +140,7 @@ def test_a_task_can_request_a_retry(mailer: Mailer) -> None:
     assert sorted(done) == sorted((str(n), 2 * (n % 2)) for n in range(TASKS))
 
 
-@pytest.mark.parametrize("concurrency", [1, 4])
+@pytest.mark.parametrize("concurrency", [pytest.param(1, marks=pytest.mark.extended), 4])
 @pytest.mark.parametrize("on_error", ["fail", "skip", "retry"])
 def test_a_failing_processor(
     mailer: Mailer, on_error: str, concurrency: int, caplog: pytest.LogCaptureFixture
@@ -224,6 +224,7 @@ def test_completed_by_another_thread(mailer: Mailer) -> None:
 # --- processes ---
 
 
+@pytest.mark.extended
 def test_one_instance_closes_and_the_other_takes_over(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: two instances share the partitions; when one starts and when one closes with tasks in
     flight, no task is lost, no key is processed concurrently, and committed tasks are not repeated.
@@ -298,6 +299,7 @@ def logging_processor(folder: Path) -> Callable[[ProcessingContext, str], None]:
     return send
 
 
+@pytest.mark.extended
 def test_properties_change_on_all_threads(
     mailer: Mailer, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -330,6 +332,7 @@ def test_properties_change_on_all_threads(
     assert processed_tasks(tmp_path) == 2 * TASKS
 
 
+@pytest.mark.extended
 def test_closing_reports_unfinished_tasks(
     mailer: Mailer, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -360,6 +363,7 @@ def threads_of(subscription: ProcessorSubscription) -> Any:
     return subscription._streams.metadata_for_local_threads()
 
 
+@pytest.mark.extended
 def test_changes_of_a_properties_file_are_applied(
     mailer: Mailer, spark: SparkSession, tmp_path: Path
 ) -> None:

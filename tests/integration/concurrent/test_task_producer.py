@@ -226,6 +226,7 @@ producer.put("a", "last")
 """
 
 
+@pytest.mark.extended
 def test_a_program_may_end_without_closing(kafka: EmbeddedKafka) -> None:
     """Detects tasks that are lost at the exit of the process."""
     topic = unique("unclosed")

@@ -52,6 +52,7 @@ def test_topics_have_three_replicas(cluster: EmbeddedKafka) -> None:
     assert [sorted(partition.replicas) for partition in partitions] == [[1, 2, 3]] * 3
 
 
+@pytest.mark.extended
 def test_a_killed_leader_loses_nothing(cluster: EmbeddedKafka) -> None:
     """Acknowledged records stay readable while the leader is down, another broker accepts new
     ones, and the old leader catches up on its data after its restart."""

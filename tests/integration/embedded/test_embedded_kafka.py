@@ -102,6 +102,7 @@ def test_a_crash_keeps_the_data_and_the_address(broker: EmbeddedKafka) -> None:
     assert consume(broker, "crash", 2) == [b"before", b"after"]
 
 
+@pytest.mark.extended
 def test_a_transaction_aborted_after_a_crash_is_aborted_on_all_partitions() -> None:
     """Detects KAFKA-20734: records of an aborted transaction that are committed by the next one,
     because its partition had no leader for a moment.
@@ -180,7 +181,16 @@ def test_stop_leaves_nothing() -> None:
         _ = broker.bootstrap_servers
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        signal.SIGKILL,
+        *(
+            pytest.param(each, marks=pytest.mark.extended)
+            for each in (signal.SIGTERM, signal.SIGINT)
+        ),
+    ],
+)
 def test_the_broker_ends_with_its_owner(ending: signal.Signals) -> None:
     """However the owning process ends, neither the broker nor its folder remains."""
     with python(OWNER) as owner:
@@ -192,6 +202,7 @@ def test_the_broker_ends_with_its_owner(ending: signal.Signals) -> None:
         wait_for(lambda: not Path(folder).exists(), 8, "its folder is deleted")
 
 
+@pytest.mark.extended
 def test_a_forked_child_does_not_stop_the_broker(broker: EmbeddedKafka) -> None:
     """A forked copy of the owner that exits normally does not stop the broker."""
     script = """
@@ -211,6 +222,7 @@ with EmbeddedKafka() as kafka:
     assert done.stdout == "True\n"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("example", examples_of(embedded), ids=lambda example: example.name)
 def test_the_examples_in_its_docstrings_run(example: doctest.DocTest) -> None:
     """The examples of all other docstrings run without a broker, in tests/docs."""

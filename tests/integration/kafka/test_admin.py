@@ -14,6 +14,7 @@ from support.broker.data_clients import (
     place,
 )
 from support.broker.topics import fill, topic_names, unique
+from support.waiting import hang_guard
 
 from millstream.errors import (
     BrokerUnavailableError,
@@ -143,10 +144,11 @@ def test_a_wrong_address_is_named() -> None:
     """Within the deadline, with the client's own reason."""
     unreachable = Clients("127.0.0.1:9")
     admin = unreachable.admin()
-    started = time.monotonic()
-    with pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:9.*refused") as raised:
+    with (
+        hang_guard("the check"),
+        pytest.raises(BrokerUnavailableError, match=r"127\.0\.0\.1:9.*refused") as raised,
+    ):
         admin.check_reachable(1_500)
-    assert time.monotonic() - started < 10
     assert raised.value.retriable
     with pytest.raises(BrokerUnavailableError):
         admin.partition_counts(["x"], 500)

@@ -121,6 +121,7 @@ def _agree_on_metadata(one: KafkaStreams, other: KafkaStreams) -> None:
     assert one.query_metadata_for_key("nothing", "k", STRING) is None
 
 
+@pytest.mark.extended
 def test_standbys_answer_if_permitted(
     application: Application, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -212,7 +212,13 @@ def run_scenario(
 
 # The scenario `vectors` is left out: its changelogs contain positions, which Millstream does not
 # write, and users of Kafka Streams cannot enable.
-@pytest.mark.parametrize("name", ["partitions", "life", "standby"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "partitions",
+        *(pytest.param(name, marks=pytest.mark.extended) for name in ("life", "standby")),
+    ],
+)
 def test_answers_equal_those_of_kafka_streams(
     name: str, kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

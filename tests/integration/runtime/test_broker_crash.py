@@ -23,6 +23,7 @@ def own() -> Iterator[EmbeddedKafka]:
         yield kafka
 
 
+@pytest.mark.extended
 def test_the_application_survives_a_crash_of_the_broker(
     own: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_killed_workers_repeat_nothing(application: Identified, spark: SparkSess
         application.check(90)
 
 
+@pytest.mark.extended
 def test_a_zombie_writes_nothing(application: Identified, spark: SparkSession) -> None:
     """A worker is paused for longer than its session, and then continues with records that
     others have processed in the meantime."""

@@ -75,8 +75,12 @@ def check_nothing_lost(account: Account) -> None:
     ("place", "times"),
     [
         # Records in flight may have been written, or not.
-        pytest.param("before the caches are flushed", 5, id="before-caches"),
-        pytest.param("while the caches are flushed", 4, id="within-caches"),
+        pytest.param(
+            "before the caches are flushed", 5, id="before-caches", marks=pytest.mark.extended
+        ),
+        pytest.param(
+            "while the caches are flushed", 4, id="within-caches", marks=pytest.mark.extended
+        ),
         pytest.param("before the producer is flushed", 3, id="before-flush"),
     ],
 )
@@ -91,9 +95,13 @@ def test_kills_before_the_flush_lose_nothing(
     assert account.repeated <= killed.uncommitted
 
 
-@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.extended), 4])
 @pytest.mark.parametrize(
-    "place", ["after the producer is flushed", "before the offsets are committed"]
+    "place",
+    [
+        pytest.param("after the producer is flushed", marks=pytest.mark.extended),
+        "before the offsets are committed",
+    ],
 )
 def test_kills_between_flush_and_offsets_repeat_work(
     kafka: EmbeddedKafka, tmp_path: Path, place: str, times: int
@@ -110,10 +118,16 @@ def test_kills_between_flush_and_offsets_repeat_work(
 @pytest.mark.parametrize(
     ("place", "times"),
     [
-        pytest.param("after the offsets are committed", 3, id="after-offsets"),
-        pytest.param("before a store is written", 5, id="before-first-store"),
+        pytest.param(
+            "after the offsets are committed", 3, id="after-offsets", marks=pytest.mark.extended
+        ),
+        pytest.param(
+            "before a store is written", 5, id="before-first-store", marks=pytest.mark.extended
+        ),
         pytest.param("after a store is written", 5, id="between-stores"),
-        pytest.param("after a store is written", 6, id="after-last-store"),
+        pytest.param(
+            "after a store is written", 6, id="after-last-store", marks=pytest.mark.extended
+        ),
     ],
 )
 def test_kills_after_the_offsets_repeat_nothing(
@@ -131,7 +145,13 @@ def test_kills_after_the_offsets_repeat_nothing(
     assert (restored == 0) == is_written or (is_written and killed.uncommitted > 0)
 
 
-@pytest.mark.parametrize("place", ["before records are restored", "after records are restored"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "before records are restored",
+        pytest.param("after records are restored", marks=pytest.mark.extended),
+    ],
+)
 def test_a_killed_restoration_is_continued(
     kafka: EmbeddedKafka, tmp_path: Path, place: str
 ) -> None:
@@ -147,6 +167,7 @@ def test_a_killed_restoration_is_continued(
     assert restored > 0
 
 
+@pytest.mark.extended
 def test_a_spark_worker_is_killed_between_flush_and_offsets(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -124,6 +124,7 @@ class Shop:
         topics.delete_records({place: end for place, (_, end) in topics.ends([topic]).items()})
 
 
+@pytest.mark.extended
 def test_each_thread_keeps_a_copy(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

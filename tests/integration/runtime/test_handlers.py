@@ -177,7 +177,7 @@ def test_continue(application: Application, way: str, guarantee: str) -> None:
     ("answer", "guarantee"),
     [
         (FAIL, AT_LEAST_ONCE),
-        ("raises", AT_LEAST_ONCE),
+        pytest.param("raises", AT_LEAST_ONCE, marks=pytest.mark.extended),
         pytest.param(FAIL, EXACTLY_ONCE_V2, marks=pytest.mark.slow),
     ],
 )

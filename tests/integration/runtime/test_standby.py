@@ -81,6 +81,7 @@ def test_threads_of_one_driver_on_two_hosts_have_standbys_for_each_other(
 
 
 # Without standbys it is slow, and mostly covered by test_two_instances.
+@pytest.mark.extended
 @pytest.mark.parametrize("standbys", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_standbys_take_over_from_a_killed_instance(
     kafka: EmbeddedKafka, tmp_path: Path, standbys: int

@@ -200,6 +200,7 @@ def outcome_without(
     return app, run.outcome.error
 
 
+@pytest.mark.extended
 def test_missing_rights_are_reported_by_threads(guarded: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: a right whose absence shows only during the work fails the thread soon, with one
     error; once it is granted, the next thread works."""

@@ -143,6 +143,7 @@ def test_a_signal_does_not_wait_for_the_start_of_spark(
             script.wait_for_line("interrupted", 10)
 
 
+@pytest.mark.extended
 def test_applications_of_one_process_share_it(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: the session is stopped with its last user, too small ones are rejected, and its loss is
     reported.

@@ -23,7 +23,7 @@ from support.broker.sample_messages import (
 )
 from support.machine.leftovers import runs
 from support.machine.scripts import Script
-from support.waiting import wait_for
+from support.waiting import HANG_S, NEVER_S, hang_guard, wait_for
 
 from millstream.errors import (
     EnvironmentMismatchError,
@@ -58,7 +58,7 @@ def execute_commands(channel: ControlChannel, attempt: Hello) -> ThreadExit:
             if sample_command(received).kind == "fail":
                 raise ProcessingError("the mapper failed", topic="in", offset=7)
             if sample_command(received).kind == "hang":
-                time.sleep(600)
+                time.sleep(NEVER_S)
             if sample_command(received).kind == "ignore the kill":
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             channel.reply(received, sample_command(received).data)
@@ -216,9 +216,8 @@ def test_a_thread_that_does_not_close_is_killed(session: SparkSession) -> None:
         engine.start_thread("t1", 1, execute_commands)
         hello: Hello = events.wait("t1", "registered")
         engine.send("t1", SampleCommand("hang"))
-        began = time.monotonic()
-        assert not engine.close(500)
-        assert time.monotonic() - began < 12
+        with hang_guard("the close"):
+            assert not engine.close(500)
         assert not runs(hello.pid)
         assert events.wait("t1", "exited").kind == "killed"
 
@@ -286,14 +285,13 @@ def test_an_interrupt_cancels_only_the_users_jobs(session: SparkSession) -> None
         events.wait("t1", "registered")
         timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
-        began = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            session.sparkContext.parallelize([0], 1).foreach(lambda _: time.sleep(60))
-        assert time.monotonic() - began < 30
+        with hang_guard("the job"), pytest.raises(KeyboardInterrupt):
+            session.sparkContext.parallelize([0], 1).foreach(lambda _: time.sleep(NEVER_S))
         assert engine.request("t1", SampleRequest("echo", 1)) == 1
         assert events.of("t1", "restarting") == []
 
 
+@pytest.mark.extended
 @on("local[2]")
 def test_a_plain_local_master_restarts_a_killed_worker(session: SparkSession) -> None:
     """Goal: if Spark never retries, the engine restarts the thread as often as necessary."""
@@ -312,6 +310,7 @@ def test_a_plain_local_master_restarts_a_killed_worker(session: SparkSession) ->
         assert "Python worker exited unexpectedly" in events.of("t1", "restarting")[0]
 
 
+@pytest.mark.extended
 @on("local[2,4]", spark_python_worker_reuse="true")
 def test_the_process_of_a_thread_ends_even_if_workers_are_reused(
     session: SparkSession,
@@ -344,9 +343,8 @@ def test_too_few_slots(session: SparkSession) -> None:
         assert "1 slots" in str(error)
         assert engine.request("t1", SampleRequest("echo", 1)) == 1
         engine.start_thread("t3", 2, execute_commands)
-        began = time.monotonic()
-        assert engine.close(20_000)
-        assert time.monotonic() - began < 10, "a thread that never ran does not delay the close"
+        with hang_guard("the close, which a thread that never ran must not delay,"):
+            assert engine.close(int(NEVER_S * 1_000))
         assert events.wait("t3", "exited") == ThreadExit("closed")
 
 
@@ -357,6 +355,7 @@ def test_speculation_is_rejected(session: SparkSession) -> None:
         SparkEngine(session, "shop", num_threads=1, on_event=print).start()
 
 
+@pytest.mark.extended
 @on("local[3]")
 def test_a_stopped_session_ends_its_threads_with_an_error(session: SparkSession) -> None:
     """Goal: stopping the session of a running engine is a failure, not an endless restart."""
@@ -416,9 +415,7 @@ for index in (1, 2):
     engine.start_thread(f"t{index}", index, main)
 while not stop:
     time.sleep(0.1)
-began = time.monotonic()
-print("orderly", engine.close(20_000), flush=True)
-print("took", time.monotonic() - began, flush=True)
+print("orderly", engine.close(600_000), flush=True)
 """
 
 HELPERS = """
@@ -456,7 +453,7 @@ def test_ctrl_c_closes_a_script_with_its_own_session_and_modules(tmp_path: Path)
         for name in ("one", "two"):
             script.wait_for_line(f"report {name}", 90)
         script.signal_group(signal.SIGINT)
-        assert script.wait_for_line("orderly", 90) == "True"
+        assert script.wait_for_line("orderly", HANG_S) == "True"
         assert script.wait_ended(30) == 0
         wait_for(lambda: not script.group_exists(), 30, "the processes have ended")
         assert not any(map(runs, script.worker_pids))
@@ -465,11 +462,10 @@ def test_ctrl_c_closes_a_script_with_its_own_session_and_modules(tmp_path: Path)
     assert len(script.worker_pids) == 2
     assert script.lines.count("exited closed") == 2
     assert script.mark.read_text() == "in order\n" * 2, "the threads were killed, not closed"
-    took_s = next(float(line.split()[1]) for line in script.lines if line.startswith("took"))
-    assert took_s < 5
     assert len(noise.splitlines()) <= 2, noise
 
 
+@pytest.mark.extended
 def test_a_killed_driver_leaves_no_process(tmp_path: Path) -> None:
     """Goal: a driver that vanishes ends its JVM and workers; threads still close in an orderly
     way."""

@@ -172,11 +172,11 @@ class Loop:
         before = len(self.events)
         return stays(lambda: len(self.events) == before, seconds)
 
-    def close(self, *, leave_group: bool = True) -> None:
+    def close(self, *, leave_group: bool = True, timeout_ms: int = 10_000) -> None:
         self._ended = True
         if self._thread.ident is not None:
             self._thread.join(10)
-        self.member.close(leave_group=leave_group, timeout_ms=10_000)
+        self.member.close(leave_group=leave_group, timeout_ms=timeout_ms)
         assert not self.trouble, self.trouble
 
 

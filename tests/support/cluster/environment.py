@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.machine.wheels import ROOT, build
+from support.machine.wheels import built_here
 
 #: Spark provides them, in the cluster's version.
 _EXCLUDED = {"pyspark", "py4j"}
@@ -28,9 +28,7 @@ def packed_environment(folder: Path) -> Path:
     (packages,) = home.glob("lib/python*/site-packages")
     for name in sorted(_needed("millstream", set())):
         _copy(importlib.metadata.distribution(name), packages)
-    build(ROOT, folder, "wheel")
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as content:
+    with zipfile.ZipFile(built_here(folder / "dist").wheel) as content:
         content.extractall(packages)
     archive = folder / "environment.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1) as packed:

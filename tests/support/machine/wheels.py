@@ -1,9 +1,9 @@
-"""The files of a release: wheel and sdist, built from a source folder."""
+"""The files of a release: sdist and wheels, built from this checkout."""
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,23 +12,33 @@ ROOT = Path(__file__).parents[3]
 
 
 class Built(NamedTuple):
-    """The two files of a release."""
+    """The files of a release.
+
+    Attributes:
+        wheel: the wheel for this platform, with the C extension; `pure` if this machine cannot
+            build the extension.
+        pure: the wheel for all platforms, without the C extension.
+    """
 
     wheel: Path
+    pure: Path
     sdist: Path
 
 
 def built_here(folder: Path) -> Built:
-    """Build both from this checkout."""
-    build(ROOT, folder)
-    (wheel,) = folder.glob("*.whl")
-    (sdist,) = folder.glob("*.tar.gz")
-    return Built(wheel, sdist)
+    """Build all files from this checkout, without a package index.
 
-
-def build(source: Path, folder: Path, *targets: str) -> None:
-    """Build the given targets (by default all) from a source folder."""
-    chosen = [word for target in targets for word in ("-t", target)]
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), *chosen]
-    ran = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=300)
+    The platform wheel has the tag of this machine instead of that of a released wheel.
+    """
+    ran = subprocess.run(
+        ["sh", ".ci/wheels", "--unrepaired", str(folder)],
+        cwd=ROOT,
+        env={"MILLSTREAM_SPEEDUPS": "", **os.environ},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    (pure,) = folder.glob("*-none-any.whl")
+    (sdist,) = folder.glob("*.tar.gz")
+    return Built(next(folder.glob("*-abi3-*.whl"), pure), pure, sdist)

@@ -10,10 +10,11 @@ import pytest
 
 from millstream import KafkaStreams, StreamsConfig
 from millstream.cli import main
-from millstream.cli.cluster_options import ClusterOptions, read_properties, settings_from
+from millstream.cli.cluster_options import ClusterOptions, settings_from
 from millstream.cli.programs.facts_subprocess import facts_in_subprocess
 from millstream.cli.programs.load import command_for, is_script
 from millstream.cli.programs.supervised_program import changed, snapshot, syntax_error
+from millstream.config.references import resolved_properties
 from millstream.errors import ConfigError, StreamsError
 
 _PROGRAM = """
@@ -185,14 +186,14 @@ def test_a_file_of_properties(tmp_path: Path) -> None:
         "sasl.jaas.config=org.apache.x.PlainLoginModule required \\\n"
         '    username="ann" password="a=b";\n'
     )
-    assert read_properties(file) == {
+    assert resolved_properties(file) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": 'org.apache.x.PlainLoginModule required username="ann" password="a=b";',
     }
     file.write_text("what is this\n")
     with pytest.raises(ConfigError, match="line 1"):
-        read_properties(file)
+        resolved_properties(file)
 
 
 def test_precedence_of_settings(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,12 +22,14 @@ from millstream import (
     Stall,
     StreamsBuilder,
     StreamsConfig,
+    TaskId,
 )
 from millstream.clock import ManualClock
 from millstream.runtime.loop.watchdog import Watchdog
-from millstream.runtime.stack_inspection import stall_of
+from millstream.runtime.stack_inspection import running_task, stall_of
 from millstream.runtime.thread_control import LoopStalled, Report
 from millstream.serdes import STRING
+from millstream.testing import TopologyTestDriver
 
 #: The stack is inspected at the third of five records.
 VALUES = ["a", "b", "here", "c", "d"]
@@ -121,6 +125,36 @@ def test_punctuator_has_no_record() -> None:
     )
     assert stall.node is not None
     assert stall.place == f"task 0_0, node {stall.node}"
+
+
+async def inspect_later(inspect_stack: Inspect, value: Any) -> Any:
+    await asyncio.sleep(0)
+    return inspect_and_return(inspect_stack, value)
+
+
+CONCURRENT: dict[str, Callable[[Any, Inspect], Any]] = {
+    "thread": lambda stream, inspect_stack: stream.map_async(
+        lambda v: inspect_and_return(inspect_stack, v), concurrency=2
+    ),
+    "coroutine": lambda stream, inspect_stack: stream.map_async(
+        partial(inspect_later, inspect_stack), concurrency=2
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", [*TOPOLOGIES, *CONCURRENT])
+def test_task_of_a_log_line(kind: str) -> None:
+    """Also on other threads, and in a coroutine after an `await`."""
+    found: list[TaskId | None] = []
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=STRING, value=STRING)
+    make = (TOPOLOGIES | CONCURRENT)[kind]
+    make(stream, lambda _: found.append(running_task())).to("out", key=STRING, value=STRING)
+    with TopologyTestDriver(builder.build()) as driver:
+        driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "here")
+        assert driver.create_output_topic("out", key=STRING, value=STRING).read_value() == "here"
+    assert found == [TaskId(0, 0)]
+    assert running_task() is None
 
 
 def test_stack_outside_of_tasks() -> None:

@@ -24,12 +24,12 @@ from millstream.application.thread_metadata import WorkerRegistry
 from millstream.clock import Clock
 from millstream.config.streams_config import StreamsConfig
 from millstream.errors import StreamsError
+from millstream.log_format import short_name
 from millstream.metrics.values import Metric
 from millstream.runtime.states.client_states import ClientStateTracker
 from millstream.runtime.states.thread_states import OwnedTask, ThreadState
 from millstream.spark.engine import SparkEngine
 from millstream.spark.sessions.free_slots import FreeSlots, free_slots
-from millstream.spark.worker.worker_logging import short_name
 
 logger = logging.getLogger("millstream")
 

@@ -68,7 +68,7 @@ def command(as_json: bool) -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """Check Python, Java, the packages, the C extension and the broker's jars, in this order."""
+    """Check Python, Java, packages, the C extension and jars, in this order."""
     yield _python()
     yield _checked(_java)
     for package in _PACKAGES:

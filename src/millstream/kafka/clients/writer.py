@@ -255,7 +255,7 @@ class MessageWriter:
 
 def written_times(timestamps: Sequence[int]) -> list[int]:
     """Return timestamps that librdkafka can write."""
-    return [timestamp or _FIRST_MILLISECOND for timestamp in timestamps]
+    return [_FIRST_MILLISECOND if timestamp == 0 else timestamp for timestamp in timestamps]
 
 
 class ColumnWriter:

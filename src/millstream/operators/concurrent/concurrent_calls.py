@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from millstream.clock import Waker
 from millstream.operators.record_batch import Batch
+from millstream.record import TaskId
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -111,6 +112,8 @@ class CompletionSignal:
     """
 
     def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
+        #: The task of the calls, for log lines.
+        self.task_id: TaskId | None = None
         self._wake = wake
         # Also set by the finalizer of a discarded completion, which may run at any moment and on
         # any thread, including a thread that is just clearing the signal.

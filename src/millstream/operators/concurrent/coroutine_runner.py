@@ -10,6 +10,7 @@ from typing import Any
 
 from millstream.operators.concurrent.concurrent_calls import Call, CompletedCalls, CompletionSignal
 from millstream.operators.concurrent.event_loop import event_loop
+from millstream.record import TaskId
 
 
 def as_failure(error: BaseException) -> BaseException:
@@ -55,6 +56,10 @@ class CoroutineRunner:
         self._queues: dict[Any, deque[Call]] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._closed = False
+
+    @property
+    def task_id(self) -> TaskId | None:
+        return self._signal.task_id
 
     @property
     def has_completed(self) -> bool:

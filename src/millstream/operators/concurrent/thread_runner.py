@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from millstream.operators.concurrent.concurrent_calls import Call, CompletedCalls, CompletionSignal
+from millstream.record import TaskId
 
 #: The time after which an idle thread ends.
 _IDLE_S = 10.0
@@ -52,6 +53,10 @@ class ThreadRunner:
         self._lock = threading.Lock()
         self._halted = False
         self._closed = False
+
+    @property
+    def task_id(self) -> TaskId | None:
+        return self._signal.task_id
 
     @property
     def has_completed(self) -> bool:

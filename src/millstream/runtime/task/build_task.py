@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from millstream.clock import Clock
 from millstream.config.streams_config import StreamsConfig
 from millstream.metrics.registry import MetricsScope, detached_scope
-from millstream.operators.concurrent.concurrent_calls import CallRunners
+from millstream.operators.concurrent.concurrent_calls import CallRunners, CompletionSignal
 from millstream.operators.concurrent.runner_context import (
     DefaultCallRunners,
     DownstreamTime,
@@ -208,6 +208,12 @@ class TaskBuilder:
             lambda partition: True, services.config.max_task_idle_ms, services.clock.now_ms()
         )
 
+    def _make_runners(self) -> CallRunners:
+        runners = self._services.make_runners()
+        if isinstance(runners, CompletionSignal):
+            runners.task_id = self._task_id
+        return runners
+
     def _make_processing(self) -> TaskProcessing:
         services = self._services
         nodes = self._subtopology.nodes
@@ -221,7 +227,7 @@ class TaskBuilder:
         drains_before_commit = must_drain(nodes, exactly_once=exactly_once, writes_letters=letters)
         time = DownstreamTime(lambda: downstream_punctuations.next_ms(PunctuationType.STREAM_TIME))
         runner_context = RunnerContext(
-            services.make_runners(),
+            self._make_runners(),
             in_offset_order=exactly_once and not drains_before_commit,
             drains_before_commit=drains_before_commit,
             downstream_time=time,

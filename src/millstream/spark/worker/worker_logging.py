@@ -1,14 +1,13 @@
 """Configures logging on workers as on the driver.
 
-This includes the program's own loggers. Levels, formats and filters are shipped; files and other
-destinations are not. Workers log to stderr.
+This includes the program's own loggers. Levels, formats, `JsonFormatter` and filters are shipped;
+files and other destinations are not. Workers log to stderr.
 """
 
 from __future__ import annotations
 
 import logging
 import pickle
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TextIO
 
 from millstream.errors import NotPicklableError, summary_of
+from millstream.log_format import JsonFormatter, LogSource, WorkerJsonFormatter, is_json, short_name
+from millstream.runtime.stack_inspection import running_task
 from millstream.spark.code.shipping import ship
 
 _MILLSTREAM = "millstream"
 #: The logger of the group member's Kafka client. The member itself logs all relevant events.
 _KAFKA_CLIENT = "kafka"
-_UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=-StreamThread-)")
 
 
 class _HandlerSettings(NamedTuple):
@@ -43,6 +43,8 @@ class _LoggerSettings(NamedTuple):
 class LoggingSetup:
     #: The effective level of the logger `millstream`.
     millstream_level: int
+    #: Whether the lines of the logger `millstream` are JSON.
+    millstream_json: bool = False
     #: The other configured loggers, by name; the root logger's name is empty.
     loggers: Mapping[str, _LoggerSettings] = field(default_factory=dict)
 
@@ -50,8 +52,10 @@ class LoggingSetup:
     def capture() -> LoggingSetup:
         found = {name: _settings_of(each) for name, each in _loggers().items()}
         plain = _LoggerSettings(logging.NOTSET, True, False, None)
+        millstream = logging.getLogger(_MILLSTREAM)
         return LoggingSetup(
-            logging.getLogger(_MILLSTREAM).getEffectiveLevel(),
+            millstream.getEffectiveLevel(),
+            is_json(millstream),
             {name: each for name, each in found.items() if each != plain},
         )
 
@@ -65,12 +69,13 @@ class LoggingSetup:
                 logger.disabled = False
 
     @contextmanager
-    def apply(self, thread_name: str) -> Iterator[None]:
+    def apply(self, application_id: str, thread_name: str) -> Iterator[None]:
         """Apply this configuration inside the context, with stderr as the destination.
 
         The previous configuration is restored afterwards, because Spark may reuse the process. Each
         line of Millstream's loggers contains the thread's name.
         """
+        source = LogSource.of_thread(application_id, thread_name)
         millstream = logging.getLogger(_MILLSTREAM)
         changed = [*map(logging.getLogger, (_MILLSTREAM, _KAFKA_CLIENT, *self.loggers))]
         before = [(each, each.level, each.propagate, each.disabled) for each in changed]
@@ -80,33 +85,36 @@ class LoggingSetup:
             logger.setLevel(settings.level)
             logger.propagate, logger.disabled = settings.propagate, settings.disabled
             if settings.handler is not None:
-                added.append((logger, _stderr_handler(settings.handler)))
+                added.append((logger, _stderr_handler(settings.handler, source)))
         # A separate handler, so that Millstream's lines do not depend on the program's format.
         millstream.setLevel(self.millstream_level)
         millstream.propagate = False
         self._enable_millstream_loggers()
         own = logging.StreamHandler(sys.stderr)
-        own.setFormatter(_UtcFormatter(thread_name))
+        own.setFormatter(
+            WorkerJsonFormatter(source, running_task)
+            if self.millstream_json
+            else _UtcFormatter(thread_name)
+        )
         added.append((millstream, own))
         if _KAFKA_CLIENT not in self.loggers and self.millstream_level > logging.DEBUG:
             logging.getLogger(_KAFKA_CLIENT).propagate = False
             added.append((logging.getLogger(_KAFKA_CLIENT), logging.NullHandler()))
         for logger, handler in added:
             logger.addHandler(handler)
+        if self.millstream_json:
+            logging.captureWarnings(True)
         try:
             yield
         finally:
+            if self.millstream_json:
+                logging.captureWarnings(False)
             for logger, handler in added:
                 logger.removeHandler(handler)
                 handler.close()
             for logger, level, propagate, disabled in before:
                 logger.setLevel(level)
                 logger.propagate, logger.disabled = propagate, disabled
-
-
-def short_name(thread_name: str) -> str:
-    """Return a thread's name without its process ID: `shop-StreamThread-1`."""
-    return _UUID.sub("", thread_name)
 
 
 def _loggers(*, include_millstream: bool = False) -> dict[str, logging.Logger]:
@@ -138,12 +146,19 @@ def _settings_of(logger: logging.Logger) -> _LoggerSettings:
             int(min(each.level for each in handlers)),
             None if plain is None or plain._fmt is None else str(plain._fmt),
             None if plain is None or plain.datefmt is None else str(plain.datefmt),
-            "%" if plain is None else _STYLES.get(type(plain._style), "%"),
+            _JSON if isinstance(formatter, JsonFormatter) else _style_of(plain),
         )
     return _LoggerSettings(
         int(logger.level), bool(logger.propagate), bool(logger.disabled), handler
     )
 
+
+def _style_of(formatter: logging.Formatter | None) -> str:
+    return "%" if formatter is None else _STYLES.get(type(formatter._style), "%")
+
+
+#: The style of a `JsonFormatter`.
+_JSON: Final = "json"
 
 #: The style of a formatter by the exact class: the last two are subclasses of `PercentStyle`.
 _STYLES: Final[Mapping[type[logging.PercentStyle], str]] = {
@@ -153,9 +168,12 @@ _STYLES: Final[Mapping[type[logging.PercentStyle], str]] = {
 }
 
 
-def _stderr_handler(settings: _HandlerSettings) -> logging.Handler:
+def _stderr_handler(settings: _HandlerSettings, source: LogSource) -> logging.Handler:
     handler = _WorkerHandler(sys.stderr)
     handler.setLevel(settings.level)
+    if settings.style == _JSON:
+        handler.setFormatter(WorkerJsonFormatter(source, running_task))
+        return handler
     # The driver may have accepted the format without validating it.
     handler.setFormatter(
         _LenientFormatter(settings.format, settings.date_format, settings.style, validate=False)  # type: ignore[arg-type]  # one of three letters

@@ -78,7 +78,7 @@ def run_plan(data: bytes) -> bytes:
     started = set(threading.enumerate())
     with (
         closed_in_forked_children(),
-        plan.logging.apply(plan.thread_name),
+        plan.logging.apply(plan.application_id, plan.thread_name),
         _log_dead_threads(),
         driver_modules(plan.module_path),
     ):

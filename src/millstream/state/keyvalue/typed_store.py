@@ -75,7 +75,7 @@ class TypedStore(Generic[K, L]):
         self._cache = cache
         self._is_open = True
         #: The input position, updated by each put.
-        self.position = StorePosition(cached=cache is not None)
+        self.position: StorePosition = StorePosition(cached=cache is not None)
         if cache is not None:
             cache.on_flush = self.position.mark_flushed
 

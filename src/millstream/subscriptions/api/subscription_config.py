@@ -61,7 +61,7 @@ class SubscriptionConfig:
         self.offset_reset = offset_reset
         consumer: Mapping[str, Any] = settings.pop("consumer", None) or {}
         #: The equivalent `StreamsConfig`.
-        self.streams = StreamsConfig(
+        self.streams: StreamsConfig = StreamsConfig(
             application_id=group_id,
             bootstrap_servers=bootstrap_servers,
             num_stream_threads=num_threads,

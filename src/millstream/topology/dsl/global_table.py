@@ -46,7 +46,7 @@ class GlobalKTable(Hinted, Generic[K, V]):
     ) -> None:
         self._graph = graph
         self._store_name = store_name
-        self.queryable_store_name = queryable_store_name
+        self.queryable_store_name: str | None = queryable_store_name
 
 
 def join_global_table(

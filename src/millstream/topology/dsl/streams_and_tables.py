@@ -2161,7 +2161,7 @@ class KTable(HintedTable, Generic[K, V]):
 
     def __init__(self, table: TablePart) -> None:
         self._table = table
-        self.queryable_store_name = table.queryable_store_name
+        self.queryable_store_name: str | None = table.queryable_store_name
 
     def __repr__(self) -> str:
         return self._table.part.repr_as("KTable", store=self.queryable_store_name)

@@ -118,6 +118,10 @@ class Topology:
         stores = len(self.state_stores) + len(self.global_stores)
         return f"Topology({len(self.nodes)} nodes, {stores} stores)"
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return drawings of the topology, for notebooks."""
+        return {**self.describe()._repr_mimebundle_(), "text/plain": repr(self)}
+
     # ---- construction
 
     def add_source(

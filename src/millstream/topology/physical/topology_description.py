@@ -14,8 +14,9 @@ from typing import Any
 
 from millstream.topology.options.lake import LakeHistory
 from millstream.topology.physical.dataframe_stage import DataFrameStage
+from millstream.topology.physical.drawing import drawing
 from millstream.topology.physical.java_order import TreeSet, hash_order
-from millstream.topology.physical.mermaid import flowchart
+from millstream.topology.physical.mermaid import flowchart, is_small_enough
 from millstream.topology.physical.nodes import (
     GlobalStoreNodes,
     Node,
@@ -227,6 +228,15 @@ class TopologyDescription:
         parts.sort(key=lambda part: part.id)
         # As in Kafka Streams, the first sub-topology is indented by one more space.
         return "Topologies:\n " + "".join(f"  {part}" for part in parts)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return text and drawings, for notebooks."""
+        description = self.to_dict()
+        bundle = {"text/plain": str(self), "image/svg+xml": drawing(description)}
+        mermaid = flowchart(description)
+        if is_small_enough(mermaid):
+            bundle["text/vnd.mermaid"] = mermaid
+        return bundle
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description as plain data, suitable for JSON.

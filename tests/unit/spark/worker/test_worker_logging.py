@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
 import subprocess
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from millstream.spark.worker.worker_logging import LogFilters, LoggingSetup, short_name
+from millstream.log_format import short_name
+from millstream.spark.worker.worker_logging import LogFilters, LoggingSetup
 
 NAMES = ("", "millstream", "millstream.quiet", "myapp", "myapp.loud", "alone", "kafka", "kafka.x")
 THREAD = "shop-f1bbcb51-9fb9-44d4-87b0-aa5b859789e1-StreamThread-2"
@@ -58,7 +60,7 @@ def test_own_loggers_work_as_in_the_driver(
     """Goal: the program's loggers have their levels and formats; our own lines are unchanged."""
     with fresh_loggers():
         before = [(list(each.handlers), each.level, each.propagate) for each in loggers()]
-        with setup_after_pickling.apply(THREAD):
+        with setup_after_pickling.apply("shop", THREAD):
             logging.getLogger("myapp").info("one")
             logging.getLogger("myapp").debug("too fine")
             logging.getLogger("myapp.loud").debug("two")
@@ -78,7 +80,7 @@ def test_without_a_setup_only_warnings_are_logged(capsys: pytest.CaptureFixture[
     """Goal: as in a driver without configured logging."""
     with fresh_loggers():
         setup_after_pickling = LoggingSetup.capture()
-        with setup_after_pickling.apply(THREAD):
+        with setup_after_pickling.apply("shop", THREAD):
             logging.getLogger("myapp").info("silent")
             logging.getLogger("millstream.x").info("silent")
             logging.getLogger("myapp").warning("seen")
@@ -125,7 +127,7 @@ def logged_with(made: logging.Filter, capsys: pytest.CaptureFixture[str], *, at:
         finally:
             target.removeFilter(made)
     capsys.readouterr()
-    with fresh_loggers(), setup_after_pickling.apply(THREAD), filters.install():
+    with fresh_loggers(), setup_after_pickling.apply("shop", THREAD), filters.install():
         logging.getLogger("myapp").info("secret")
         logging.getLogger("myapp").info("one")
     with fresh_loggers():
@@ -153,7 +155,7 @@ def test_a_record_factory_stays_in_the_driver(capsys: pytest.CaptureFixture[str]
     with fresh_loggers():
         logging.basicConfig(level=logging.INFO, format="{trace} {message}", style="{")
         setup_after_pickling = LoggingSetup.capture()
-    with fresh_loggers(), setup_after_pickling.apply(THREAD):
+    with fresh_loggers(), setup_after_pickling.apply("shop", THREAD):
         logging.getLogger("myapp").info("one")
     assert capsys.readouterr().err == "INFO myapp: one\n"
 
@@ -185,7 +187,8 @@ def worker_lines(driver: str, *applications: str) -> list[str]:
     )
     (journey,) = (line.split()[1] for line in made.stdout.splitlines() if "JOURNEY" in line)
     bodies = [
-        f"with setup.apply({THREAD!r}), filters.install():\n{textwrap.indent(each, '    ')}\n"
+        f"with setup.apply('shop', {THREAD!r}), filters.install():\n"
+        f"{textwrap.indent(each, '    ')}\n"
         for each in applications
     ]
     ran = run_in_new_process(
@@ -275,6 +278,48 @@ def test_a_setup_by_user_code_on_a_worker_ends_with_the_application() -> None:
     )
     lines = worker_lines("", first, "logging.getLogger('millstream.x').warning('again')")
     assert [line.rpartition(": ")[2] for line in lines] == ["before", "one", "again"]
+
+
+def test_json_lines() -> None:
+    """Goal: if the driver logs as JSON, so do workers, with the same keys, on every logger."""
+    lines = worker_lines(
+        "import logging\nfrom millstream import log_as_json\nlog_as_json()",
+        "import warnings\n"
+        "logging.getLogger('app').info('one', extra={'order': 7})\n"
+        f"logging.getLogger('millstream.x').info('%s begins', {THREAD!r})\n"
+        "warnings.warn('old')",
+        "logging.getLogger('millstream.x').info('again')",
+    )
+    own, ours, warning, again = map(json.loads, lines)
+    assert own.keys() - {"order"} == ours.keys() == warning.keys() == again.keys()
+    for line in (own, ours, warning, again):
+        assert (line["application"], line["thread"]) == ("shop", "shop-StreamThread-2")
+        assert line["task"] is None
+    assert (own["message"], own["order"]) == ("one", 7)
+    assert ours["message"] == "shop-StreamThread-2 begins"
+    assert warning["logger"] == "py.warnings"
+
+
+def test_json_lines_of_one_logger() -> None:
+    """Goal: other loggers, including Millstream's, keep their formats."""
+    lines = worker_lines(
+        textwrap.dedent(
+            """
+            import logging
+            from millstream import JsonFormatter
+
+            logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+            handler = logging.StreamHandler()
+            handler.setFormatter(JsonFormatter())
+            logging.getLogger("audit").addHandler(handler)
+            logging.getLogger("audit").propagate = False
+            """
+        ),
+        "for name in ('audit', 'app', 'millstream.x'): logging.getLogger(name).info('one')",
+    )
+    assert json.loads(lines[0])["message"] == "one"
+    assert lines[1] == "app: one"
+    assert lines[2].endswith("INFO [shop-StreamThread-2] millstream.x: one")
 
 
 class OfTheDriver(logging.Filter):

@@ -211,6 +211,15 @@ def test_the_extension_may_be_missing_but_not_differ() -> None:
     assert [package for package, *_ in differences] == ["python"]
 
 
+def test_the_workers_need_the_pyarrow_of_the_driver() -> None:
+    """If the driver has none, no function in the workers uses it."""
+    installed = installed_versions()
+    for drivers, expected in (("1.0", [("pyarrow", "1.0", installed["pyarrow"])]), (None, [])):
+        versions = {**installed, "pyarrow": drivers, "python": "3"}
+        (differences,) = checked_task(versions, b"")(iter([]))
+        assert [each for each in differences if each[0] != "python"] == expected
+
+
 def test_versions_are_compared_before_anything_is_unpickled() -> None:
     """Goal: every difference is returned, and the plan is not unpickled."""
     versions = {**installed_versions(), "python": "3.1", "orjson": "0.1", "unheard-of": "1"}

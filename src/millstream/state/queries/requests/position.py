@@ -113,7 +113,7 @@ class PositionBound:
     __slots__ = ("position",)
 
     def __init__(self, position: Position) -> None:
-        self.position = position
+        self.position: Position = position
 
     @classmethod
     def at(cls, position: Position) -> PositionBound:

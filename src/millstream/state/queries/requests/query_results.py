@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millstream.errors import IllegalStateError
+from millstream.errors import IllegalStateError, repr_of
+from millstream.html_tables import html_table, mime_bundle
 from millstream.state.queries.requests.position import Position, PositionBound
 from millstream.state.queries.requests.queries import Query
 
@@ -57,6 +58,19 @@ class QueryResult:
     position: Position = field(default_factory=Position)
     execution_info: tuple[str, ...] = ()
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return a table of the result, for notebooks."""
+        rows = [("Result" if self.is_success else "Failure", self._outcome())]
+        rows += [("Position", repr(self.position))] if self.position else []
+        rows += [("Execution", line) for line in self.execution_info]
+        return mime_bundle(repr(self), html_table("Query result", (), rows))
+
+    def _outcome(self) -> str:
+        if self.failure_reason is not None:
+            return f"{self.failure_reason.name}: {self.failure_message}"
+        # An iterator can be read only once.
+        return "iterator" if isinstance(self.value, Iterator) else repr_of(self.value)
+
     @property
     def is_success(self) -> bool:
         """Whether the query succeeded."""
@@ -93,6 +107,15 @@ class StateQueryResult:
 
     partition_results: Mapping[int, QueryResult]
     global_result: QueryResult | None = None
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return a table of the results by partition, for notebooks."""
+        results = {str(number): each for number, each in self.partition_results.items()}
+        if self.global_result is not None:
+            results["global"] = self.global_result
+        rows = ((name, each._outcome(), repr(each.position)) for name, each in results.items())
+        heads = ["Partition", "Result", "Position"]
+        return mime_bundle(repr(self), html_table("Query results", heads, rows))
 
     @property
     def position(self) -> Position:

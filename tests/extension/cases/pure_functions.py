@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from extension.values import MAX_LONG, Trace, outcome, shown, value_of
+from extension.cases.values import MAX_LONG, Trace, outcome, shown, value_of
 from millstream.native import compiled
 from millstream.operators.joins.foreign_key_formats import murmur3_128, pure_murmur3_128
 from millstream.state.storage.value_formats import with_times

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from extension.sides import ERRORS, CacheSide
-from extension.values import MAX_LONG, Trace, some_key
+from extension.cases.sides import ERRORS, CacheSide
+from extension.cases.values import MAX_LONG, Trace, some_key
 
 _VALUES: Final = (1, 1, 2, -1, 2**70, ("float", "nan"), None, "text", b"x", [1], ("Number", 3))
 _TIMES: Final = (0, 1, -1, -5, MAX_LONG, -MAX_LONG - 1)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any
 
-from extension.values import outcome, shown, table_order, value_of
+from extension.cases.values import outcome, shown, table_order, value_of
 from millstream.native import compiled
 from millstream.operators.aggregates.cached_loops import (
     AggregateUpdates,
@@ -115,7 +115,10 @@ class CacheSide:
 
     def _initialize(self) -> Any:
         result = self.react("initializer")
-        return 0 if result == "default" else None if result == "none" else value_of(result)
+        special = {"default": 0, "in place": [], "record": 5, "aggregate": 7, "none": None}
+        return (
+            special[result] if isinstance(result, str) and result in special else value_of(result)
+        )
 
     def _aggregate(self, key: Any, value: Any, aggregate: Any) -> Any:
         result = self.react("aggregator", key, value, aggregate)
@@ -124,7 +127,9 @@ class CacheSide:
         if result == "in place":
             aggregate += value
         special = {"none": None, "record": value, "aggregate": aggregate, "in place": aggregate}
-        return special[result] if result in special else value_of(result)
+        return (
+            special[result] if isinstance(result, str) and result in special else value_of(result)
+        )
 
     def _copy(self, value: Any) -> Any:
         result = self.react("own", value)

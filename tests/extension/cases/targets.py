@@ -6,8 +6,18 @@ import random
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from extension import clients, hostile, key_indexes, loops, pure_functions, structures, topologies
-from extension.values import Trace
+from extension.cases import (
+    allocations,
+    client_columns,
+    client_lifecycles,
+    hostile,
+    key_indexes,
+    loops,
+    pure_functions,
+    structures,
+    topologies,
+)
+from extension.cases.values import Trace
 
 
 class Target(NamedTuple):
@@ -29,11 +39,19 @@ TARGETS: Final[dict[str, Target]] = {
     "loops": Target(loops.generate, loops.run),
     "topologies": Target(topologies.generate, topologies.run),
     "hostile": Target(hostile.generate, hostile.run),
-    "clients": Target(clients.generate, clients.run),
+    "allocations": Target(allocations.generate, allocations.run),
+    "lifecycles": Target(client_lifecycles.generate, client_lifecycles.run),
+    "clients": Target(client_columns.generate, client_columns.run),
 }
 
 #: The target that needs a broker.
 CLIENTS: Final = "clients"
+#: The targets that need none.
+LOCAL: Final = tuple(
+    name
+    for name in TARGETS
+    if name != CLIENTS and (name != "allocations" or allocations.IS_AVAILABLE)
+)
 
 
 def trace_of(target: str, case: str) -> Trace:

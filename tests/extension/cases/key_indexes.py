@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from extension.values import KEYS, MAX_LONG, Trace, outcome, value_of
+from extension.cases.values import KEYS, MAX_LONG, Trace, outcome, value_of
 from millstream.native import compiled
 from millstream.state.windows.key_index import PureKeyIndex
 from millstream.state.windows.window_keys import SESSIONS, WINDOWS, session_key, window_key

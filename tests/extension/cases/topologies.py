@@ -11,9 +11,9 @@ from contextlib import closing
 from datetime import timedelta
 from typing import Any, Final
 
-from extension.values import MAX_LONG, Trace
 from support.batches.drivers import QueuedDriver, SkippedRecords
 
+from extension.cases.values import MAX_LONG, Trace
 from millstream import Materialized, SessionWindows, StreamsBuilder, StreamsConfig, TimeWindows
 from millstream.serdes import STRING, Serde
 
@@ -105,7 +105,9 @@ class _Program:
     def topology(self) -> Any:
         options = self._options
         key = self._serde("key", immutable=True)
-        value = self._serde("value", immutable=options["immutable"] or options["kind"] == "sessions")
+        value = self._serde(
+            "value", immutable=options["immutable"] or options["kind"] == "sessions"
+        )
         kind: Any = options["store"]
         store: Materialized[Any, Any] = Materialized("s", kind=kind, key=key, value=value)
         counts: Materialized[Any, Any] = Materialized("s", kind=kind, key=key)
@@ -155,9 +157,7 @@ def _observed(trace: Trace, speedups: bool | None) -> list[str]:
     )
     seen: list[str] = []
     topology = program.topology()
-    with closing(
-        QueuedDriver(topology, config, batch_size=1, order_across_topics=False)
-    ) as driver:
+    with closing(QueuedDriver(topology, config, batch_size=1, order_across_topics=False)) as driver:
         program.driver = driver
         for _, records, size, commits in trace[1:]:
             if records:
@@ -168,12 +168,19 @@ def _observed(trace: Trace, speedups: bool | None) -> list[str]:
             if commits:
                 driver.commit()
         driver.commit()
-        seen += [f"{topic} {sent}" for topic in sorted(driver.outputs) for sent in driver.outputs[topic]]
+        seen += [
+            f"{topic} {sent}" for topic in sorted(driver.outputs) for sent in driver.outputs[topic]
+        ]
     return [*seen, *map(repr, failures.seen), *program.calls]
 
 
 def _record(key: int, number: int, timestamp: int, headers: bool) -> tuple[bytes, bytes, int, Any]:
-    return json.dumps(str(key)).encode(), b"%d" % number, timestamp, (("h", b"x"),) if headers else ()
+    return (
+        json.dumps(str(key)).encode(),
+        b"%d" % number,
+        timestamp,
+        (("h", b"x"),) if headers else (),
+    )
 
 
 def run(trace: Trace) -> list[str]:

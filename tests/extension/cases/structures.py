@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from extension.values import Trace, chosen, outcome, shown, some_key, table_order, value_of
+from extension.cases.values import Trace, chosen, outcome, shown, some_key, table_order, value_of
 from millstream.state.caches.cache_entries import GONE, PureCachedEntry
 from millstream.state.caches.cache_implementation import CacheImplementation, cache_implementation
 
@@ -54,7 +54,8 @@ def generate(rng: random.Random) -> Trace:
             return ("entry", some_key(rng), stored, _number(rng), next(seqs))
         keys = [some_key(rng) for _ in range(rng.randrange(4))]
         entries += len(keys)
-        return ("new", keys, _number(rng), [next(seqs) for _ in range(len(keys) + 1)][0])
+        numbers = [next(seqs) for _ in range(len(keys) + 1)]
+        return ("new", keys, _number(rng), numbers[0])
 
     def flushed() -> tuple[Any, ...]:
         found = some()
