@@ -29,7 +29,7 @@ demo-async: venv ## call a web service for every record, one and a hundred at a 
 	@$(PY) examples/async-enrichment/async_enrichment.py --demo $(ARGS)
 
 test: venv .venv/spark-classes.jsa ## run the tests that take less than 10 minutes together
-	$(PY) -m pytest -m "not slow and not extended" --durations=10 $(SHARED) $(ARGS)
+	$(PY) -m pytest -m "not slow and not extended" --ignore=tests/style --durations=10 $(SHARED) $(ARGS)
 
 test-extended: venv .venv/spark-classes.jsa ## run the tests that are too long for `make test`
 	$(PY) -m pytest -m "extended and not slow" --durations=10 $(SHARED) $(ARGS)
@@ -69,6 +69,7 @@ coverage: venv ## measure the coverage of the tests that need no broker, and lis
 lint: venv ## check style
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
+	$(PY) -m pytest tests/style
 
 types: venv ## check types
 	.venv/bin/mypy --strict $(ARGS)

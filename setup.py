@@ -1,7 +1,7 @@
 """Builds the C extension, if this machine can: one library for CPython 3.11 and all later versions.
 
 Without a C compiler or Python's headers, the package is built without the extension, and Python
-code replaces it. The environment variable `MILLSTREAM_SPEEDUPS` changes this: with `require`, the
+code replaces it. The environment variable `MILLSTREAM_EXTENSION` changes this: with `require`, the
 build fails without the extension; with `omit`, it never contains the extension.
 """
 
@@ -20,7 +20,7 @@ from setuptools import Extension, setup
 FOLDER = Path(__file__).parent
 #: Compiled in, so that a loaded library reports its own version.
 VERSION = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]["version"]
-MODE = os.environ.get("MILLSTREAM_SPEEDUPS", "")
+MODE = os.environ.get("MILLSTREAM_EXTENSION", "")
 
 
 def obstacle() -> str | None:
@@ -46,7 +46,7 @@ def extensions() -> list[Extension]:
         SystemExit: it is required, but cannot be built.
     """
     if MODE not in ("", "require", "omit"):
-        raise SystemExit(f"MILLSTREAM_SPEEDUPS={MODE}: expected require, omit or nothing.")
+        raise SystemExit(f"MILLSTREAM_EXTENSION={MODE}: expected require, omit or nothing.")
     if MODE == "omit":
         return []
     if (reason := obstacle()) is not None:

@@ -58,7 +58,7 @@ def install(name: str) -> None:
     if name in WHEELS:
         wheels = folder / "wheels"
         build = [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)]
-        _run(name, build, {"MILLSTREAM_SPEEDUPS": WHEELS[name]})
+        _run(name, build, {"MILLSTREAM_EXTENSION": WHEELS[name]})
         (wheel,) = wheels.glob("*.whl")
         # The locked versions, as in this project's environment.
         locked = ["--no-deps", "--require-hashes", "-r", str(ROOT / "requirements.lock")]

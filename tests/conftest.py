@@ -1,5 +1,5 @@
-"""Fixtures of tests with real components: one broker (from the plugin), one Spark session per
-module.
+"""Fixtures of tests with real components: one broker (from the plugin) and one Spark session per
+process.
 
 In continuous integration, tests that the machine can run must not be skipped
 (`support.strictness`).
@@ -10,15 +10,18 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from support.machine.plain_session import PlainSession
 from support.machine.spark_classes import SHORT_LIVED, start_options
 from support.strictness import forbid_skip, is_strict
 
 from millstream.embedded import broker_home
+
+_plain_session = PlainSession()
 
 
 def pytest_configure() -> None:
@@ -66,20 +69,22 @@ def pytest_collection() -> Generator[None, object, object]:
     return collected
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A plain `local[8]` session: no retries by Spark, workers are reused for other tasks.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _plain_session.sort(items)
 
-    Stopped after each module, because a process has one session and some modules need others.
-    """
-    session = (
-        SparkSession.builder.master("local[8]")
-        .appName("millstream-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    nextitem: pytest.Item | None,
+) -> Generator[None, object, object]:
+    """Stop the plain session after the last module that uses it."""
+    result = yield
+    _plain_session.stop_before(nextitem)
+    return result
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    """The plain session; see `support.machine.plain_session`."""
+    return _plain_session.get()

@@ -6,6 +6,7 @@ for unknown addresses and the tags for search engines and social networks depend
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from importlib.metadata import version as installed
@@ -61,6 +62,7 @@ copybutton_prompt_is_regexp = True
 
 _MAX_SUMMARY = 200
 _WIDE_PIXELS = 640
+_LONG_CELL = 60
 
 
 class Pictures(SphinxTransform):
@@ -92,6 +94,20 @@ class Pictures(SphinxTransform):
                     image.parent.insert(image.parent.index(image) + 1, dark)
 
 
+class Tables(SphinxTransform):
+    """Marks the columns with sentences, which would be too narrow next to columns with code."""
+
+    default_priority = 500
+
+    def apply(self, **_: Any) -> None:
+        for table in self.document.findall(nodes.tgroup):
+            rows = [row.children for row in table.findall(nodes.row)]
+            for column in zip(*rows, strict=False):
+                if max(len(cell.astext()) for cell in column) > _LONG_CELL:
+                    for cell in column:
+                        cell["classes"].append("long")
+
+
 def add_summary(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
@@ -103,6 +119,17 @@ def add_summary(
     context["summary"] = text
 
 
+def drop_builtin_docs(
+    app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: list[str]
+) -> None:
+    """Remove the docstring of `str` or `int` from a constant."""
+    text = inspect.getdoc(value) if type(value).__module__ == "builtins" else None
+    if kind == "data" and text and lines[:1] == text.splitlines()[:1]:
+        lines.clear()
+
+
 def setup(app: Sphinx) -> None:
     app.add_transform(Pictures)
+    app.add_transform(Tables)
     app.connect("html-page-context", add_summary)
+    app.connect("autodoc-process-docstring", drop_builtin_docs)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from lake_backfill import CLICKS, COUNTS, counted, kept
+
+pytestmark = pytest.mark.extended
 
 
 def test_clicks_are_written_to_the_table(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+import pytest
 from conformance.fuzz import random_scenario
 from conformance.generators.settled import CacheIndependence, Independence
 from conformance.vendored.interpret import Build, encode
@@ -157,6 +158,7 @@ def outputs(result: Run) -> dict[str, list[CapturedRecord]]:
 # A session is removed, which a filter does not forward without a cache.
 @example(group="session", seed=6_698_746, commit_every=2, deletions=False)
 # An update that a cache holds back overflows the `suppress` buffer.
+@pytest.mark.extended
 @example(group="wild", seed=3_139_620, commit_every=2, deletions=False)
 def test_cache_sizes_only_affect_intermediate_updates(
     group: str, seed: int, commit_every: int, deletions: bool

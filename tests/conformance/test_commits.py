@@ -51,6 +51,7 @@ def serialized(serde: Serde[Any], value: Any) -> bytes:
     return data
 
 
+@pytest.mark.extended
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(seed=st.integers(0, 1_000_000_000), commit_every=st.sampled_from([1, 2]))
 def test_a_commit_flushes_all_caches(seed: int, commit_every: int) -> None:

@@ -28,12 +28,14 @@ def answer_or_skip(request: Callable[[], str]) -> str:
         pytest.skip(str(why))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.path.name)
 def test_a_fixture_is_reproducible(recording: Recording) -> None:
     """Goal: unit tests compare with Kafka Streams' real results, byte for byte."""
     assert answer_or_skip(recording.record_again) == recording.path.read_text()
 
 
+@pytest.mark.extended
 def test_random_groups_are_assigned_like_in_kafka_streams() -> None:
     """Goal: both assignors also agree on groups that are not recorded, including process ids that
     use all bits, and several standbys of a task that move at once."""

@@ -11,6 +11,8 @@ from pathlib import Path
 import generate_cookbook
 import pytest
 
+pytestmark = pytest.mark.extended
+
 RECIPES = sorted(generate_cookbook.RECIPES.glob("*/*.py"))
 
 

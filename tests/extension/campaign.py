@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import select
 import signal
 import subprocess
@@ -24,9 +25,9 @@ _CASES_PER_CHILD: Final = 5_000
 #: How long the cases of a target run before those of the next target.
 _TURN_S: Final = 2.0
 _MAX_REDUCTIONS: Final = 2_000
-#: Each candidate that crashes takes seconds, because the next one needs another child.
-_MAX_REDUCTION_S: Final = 60.0
 _STDERR_LINES: Final = 60
+#: The first line of the report of a sanitizer or of Python's fault handler.
+_REPORT: Final = re.compile("ERROR: AddressSanitizer|runtime error:|Fatal Python error")
 #: The maximum duration of a case; those with a broker take seconds.
 CASE_TIMEOUT_S: Final = 120.0
 
@@ -110,7 +111,9 @@ class Child:
         reason = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").splitlines()
-        return "\n".join([f"The process ended with {reason}:", *lines[-_STDERR_LINES:]])
+        starts = (index for index, line in enumerate(lines) if _REPORT.search(line))
+        start = next(starts, max(0, len(lines) - _STDERR_LINES))
+        return "\n".join([f"The process ended with {reason}:", *lines[start:][:_STDERR_LINES]])
 
 
 @dataclass
@@ -134,11 +137,14 @@ class Campaign:
 
     Args:
         seed: determines all cases.
+        max_reduction_s: the maximum duration of a reduction. A candidate that crashes takes
+            seconds, because the next one needs another child.
     """
 
     variant: Variant
     seed: int
     targets: Sequence[str]
+    max_reduction_s: float = 60
     counts: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     _child: Child | None = None
@@ -198,7 +204,7 @@ class Campaign:
         return faults
 
     def _reduced(self, target: str, trace: Trace) -> Trace | None:
-        end = time.monotonic() + _MAX_REDUCTION_S
+        end = time.monotonic() + self.max_reduction_s
 
         def fails(candidate: Trace) -> bool:
             return time.monotonic() < end and bool(self._run(target, candidate))

@@ -80,7 +80,7 @@ def build(
     built = subprocess.run(
         [python, *command, "--build-temp", str(folder / "objects")],
         cwd=source,
-        env={**os.environ, "MILLSTREAM_SPEEDUPS": "require", "CFLAGS": text, "LDFLAGS": text},
+        env={**os.environ, "MILLSTREAM_EXTENSION": "require", "CFLAGS": text, "LDFLAGS": text},
         capture_output=True,
         text=True,
     )

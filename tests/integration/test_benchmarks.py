@@ -20,6 +20,8 @@ from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka
 
+pytestmark = pytest.mark.extended
+
 BENCH = Path(__file__).parents[2] / "benchmarks" / "bench.py"
 TIMEOUT_S = 300
 

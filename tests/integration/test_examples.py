@@ -14,6 +14,8 @@ from support.waiting import wait_for
 
 from millstream.testing import EmbeddedKafka
 
+pytestmark = pytest.mark.extended
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 #: The last line of each demo, which checks its own results.

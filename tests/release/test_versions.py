@@ -32,6 +32,6 @@ def test_the_pages_have_this_version() -> None:
 
 def test_the_extension_has_this_version() -> None:
     """setup.py compiles the version in, and Millstream uses no extension of another version."""
-    assert EXTENSION_VERSION == project()["version"]
+    assert project()["version"] == EXTENSION_VERSION
     needed_speedups()
     assert loaded_version() == EXTENSION_VERSION

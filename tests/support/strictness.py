@@ -38,7 +38,7 @@ ABSENT = "There is no C extension"
 def has_speedups() -> bool:
     """Whether the C extension can be built and is not disabled."""
     headers = Path(sysconfig.get_path("include"), "Python.h")
-    enabled = os.environ.get("MILLSTREAM_SPEEDUPS") != "omit"
+    enabled = os.environ.get("MILLSTREAM_EXTENSION") != "omit"
     return enabled and headers.is_file() and any(map(shutil.which, ("cc", "gcc", "clang")))
 
 

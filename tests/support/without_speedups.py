@@ -10,7 +10,7 @@ import pytest
 if __name__ == "__main__":
     sys.modules["millstream.native.library"] = None  # type: ignore[assignment]
     # For `support.strictness`, which decides whether tests of the extension may be skipped.
-    os.environ["MILLSTREAM_SPEEDUPS"] = "omit"
+    os.environ["MILLSTREAM_EXTENSION"] = "omit"
     # All tests run in this process, because xdist's workers could import the extension.
     options = ("-p", "no:cacheprovider", "-p", "no:xdist", "-rs")
     raise SystemExit(pytest.main([*options, *sys.argv[1:]]))

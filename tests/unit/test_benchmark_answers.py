@@ -12,6 +12,8 @@ from computations import cents
 from harness.check import Numbers
 from harness.load import Load, user_key
 
+pytestmark = pytest.mark.extended
+
 KEYS, RECORDS = 40, 30_000
 LOAD = Load("not-used:9092", "events", RECORDS, KEYS)
 

@@ -4,7 +4,8 @@ const root = new URL(document.documentElement.dataset.content_root, document.bas
 const selector = document.querySelector(".versions");
 
 async function showVersions() {
-  const response = await fetch(new URL("versions.json", root));
+  // Revalidated, because the file changes with each release.
+  const response = await fetch(new URL("versions.json", root), { cache: "no-cache" });
   const versions = response.ok ? await response.json() : [];
   if (versions.length < 2) return;
   const select = selector.querySelector("select");

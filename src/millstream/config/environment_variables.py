@@ -20,7 +20,7 @@ PREFIX: Final = "MILLSTREAM_"
 #: Millstream's variables that are not settings. Workers read CLIENT_TAG_… and CLIENT_RACK on their
 #: own hosts.
 _OTHER_VARIABLES: Final = re.compile(
-    r"CLIENT_TAG_.*|CLIENT_RACK|BROKER_PORT|CACHE|CHECK_WRITES|DEMO_FETCHED|IVY_SETTINGS"
+    r"CLIENT_TAG_.*|CLIENT_RACK|BROKER_PORT|CACHE|CHECK_WRITES|DEMO_FETCHED|EXTENSION|IVY_SETTINGS"
     r"|KEY_PASSWORD|SPARK_MASTER|TOKEN"
 )
 #: Variables that Kubernetes adds for a service whose name begins with the prefix.

@@ -19,7 +19,8 @@ from typing import Final
 
 from confluent_kafka import cimpl
 
-from millstream.native import _native
+# Without the extension, `from millstream.native import _native` is not a ModuleNotFoundError.
+import millstream.native._native as _native
 from millstream.native._native import (
     VERSION,
     CachedEntry,

@@ -29,6 +29,8 @@ from millstream import (
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
+pytestmark = pytest.mark.extended
+
 RUNNING = timedelta(seconds=60)
 PARTITIONS = 6
 

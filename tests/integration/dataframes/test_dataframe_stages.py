@@ -228,6 +228,7 @@ def test_exactly_once_survives_kills(
         assert streams.close(timedelta(seconds=60))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("function", "message"),
     [
@@ -260,6 +261,7 @@ def test_functions_without_valid_records_are_rejected(
         assert "test_dataframe_stages.py" in str(raised.value)
 
 
+@pytest.mark.extended
 def test_a_runtime_error_closes_the_application(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -289,6 +291,7 @@ def test_a_runtime_error_closes_the_application(
         streams.close(timedelta(seconds=60))
 
 
+@pytest.mark.extended
 def test_a_test_driver_runs_the_functions_on_request(spark: SparkSession) -> None:
     """Piped input waits until then; it passes the function and the following operators, with
     timestamps and headers."""

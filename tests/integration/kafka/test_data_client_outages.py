@@ -104,6 +104,8 @@ _READ_OFFSETS = """
 import sys
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.record import TopicPartition
+
+pytestmark = pytest.mark.extended
 admin = ClusterAdmin({"bootstrap.servers": sys.argv[1]})
 print(admin.committed_offsets("group", [TopicPartition(sys.argv[2], 0)], 30_000))
 admin.close()

@@ -14,6 +14,8 @@ from support.machine.other_versions import installed, run
 from millstream.kafka.kafka_python_compat import OLDEST
 from millstream.testing import EmbeddedKafka
 
+pytestmark = pytest.mark.extended
+
 LOWEST = ".".join(map(str, OLDEST))
 
 

@@ -86,6 +86,7 @@ def test_a_killed_process_loses_its_partitions_when_its_session_ends(
         survivor.await_owned(8, HANG_S)
 
 
+@pytest.mark.extended
 def test_a_process_paused_beyond_its_session_rejoins(
     broker: EmbeddedKafka, start: Start, worker: Callable[..., Worker]
 ) -> None:
@@ -386,6 +387,7 @@ def test_a_static_member_that_fails_does_not_leave(start: Start, topic: str) -> 
     assert other.stays_quiet(1)
 
 
+@pytest.mark.extended
 def test_a_short_broker_outage_causes_no_event(topic: str) -> None:
     """Goal: a crash and restart of the only broker, shorter than the session: no event at all,
     and commits work again. During longer outages commits raise BrokerUnavailableError."""
@@ -589,6 +591,7 @@ def test_a_member_that_starts_in_an_outage_waits_for_the_broker(
             late.close()
 
 
+@pytest.mark.extended
 def test_a_wrong_security_protocol_is_reported_soon(broker: EmbeddedKafka) -> None:
     """Goal: a broker with another protocol does not count as an outage; a server that only
     accepts connections may be an unreachable broker."""

@@ -279,6 +279,7 @@ class SkippingHandler:
         return None
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("wrong", [[1], [0], [5], [1, 4], [0, 1, 2, 3, 4, 5]])
 @pytest.mark.parametrize("reason", ["no key", "old", "in the future"])
 def test_a_rejected_record_affects_no_others(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from simulation.probes.probing import probe, real, recorded
 
 from millstream.testing import EmbeddedKafka
+
+pytestmark = pytest.mark.extended
 
 
 def test_a_real_broker_answers_as_recorded(kafka: EmbeddedKafka) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from support.broker.topics import InputRecord
 from support.running.applications import Application
 from support.running.topologies import every_store
+from support.tiers import extended_except
 from support.waiting import wait_for
 
 from millstream import KafkaStreams, StreamsConfig
@@ -89,7 +90,8 @@ def windows(frame: DataFrame, *, timed: bool) -> list[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("store", every_store.KEY_VALUE)
+@pytest.mark.extended
+@pytest.mark.parametrize("store", extended_except(["counts"], every_store.KEY_VALUE))
 def test_key_value_stores(running: tuple[Application, KafkaStreams], store: str) -> None:
     """On disk, in memory, bounded by number of keys, restored from the input, global."""
     _, streams = running
@@ -99,7 +101,10 @@ def test_key_value_stores(running: tuple[Application, KafkaStreams], store: str)
     assert key_values(streams.dataframe(store), timed=timed) == shown
 
 
-@pytest.mark.parametrize("store", [*every_store.WINDOWS, *every_store.SESSIONS])
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "store", extended_except(["minutes"], [*every_store.WINDOWS, *every_store.SESSIONS])
+)
 def test_windows_and_sessions(running: tuple[Application, KafkaStreams], store: str) -> None:
     """On disk and in memory, with duplicates, of closed windows: those that have not expired."""
     _, streams = running
@@ -129,7 +134,10 @@ def test_versioned_stores(running: tuple[Application, KafkaStreams]) -> None:
     assert then != latest
 
 
-@pytest.mark.parametrize("store", ["counts", "minutes", "visits", "places", "unlogged"])
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "store", extended_except(["minutes"], ["counts", "minutes", "visits", "places", "unlogged"])
+)
 def test_owners_return_the_same(running: tuple[Application, KafkaStreams], store: str) -> None:
     """The owning threads return the same content as the changelog."""
     _, streams = running
@@ -181,6 +189,7 @@ def test_a_key_reads_one_partition(
     ]
 
 
+@pytest.mark.extended
 def test_a_snapshot_is_reproducible(
     running: tuple[Application, KafkaStreams],
     spark: SparkSession,
@@ -232,6 +241,7 @@ def test_options_name_serdes(
         ).load()
 
 
+@pytest.mark.extended
 def test_options_name_serdes_of_modules_beside_the_program(
     running: tuple[Application, KafkaStreams],
     spark: SparkSession,

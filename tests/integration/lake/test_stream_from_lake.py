@@ -40,6 +40,8 @@ from millstream.spark.sessions.session import use_driver_python
 from millstream.testing import EmbeddedKafka
 from millstream.topology.options.lake import LakeHistory
 
+pytestmark = pytest.mark.extended
+
 _TIMEOUT_S = 240
 _T0 = 1_700_000_000_000
 _ROWS, _LATER = 100, 150

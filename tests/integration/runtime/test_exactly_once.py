@@ -81,6 +81,7 @@ def test_restarts_repeat_nothing(application: Identified, spark: SparkSession) -
         application.check(90)
 
 
+@pytest.mark.extended
 def test_killed_workers_repeat_nothing(application: Identified, spark: SparkSession) -> None:
     """Nor is any of their state on disk discarded."""
     restored = RestoreCounts()

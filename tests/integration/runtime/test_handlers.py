@@ -379,6 +379,7 @@ def test_retry(tmp_path: Path, own: bool) -> None:
         assert set(retriable) == ({True} if own else set())
 
 
+@pytest.mark.extended
 def test_through_spark(application: Application, spark: SparkSession, tmp_path: Path) -> None:
     """Handlers are shipped to the workers, and their errors are returned."""
     _, build = WAYS["too-large"]

@@ -24,6 +24,8 @@ from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 from millstream.topology.physical.nodes import OffsetReset
 
+pytestmark = pytest.mark.extended
+
 METADATA_MS = 500
 Stream = KStream[str, str]
 

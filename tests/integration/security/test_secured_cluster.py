@@ -27,6 +27,8 @@ from millstream.parallel import TaskProducer
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
+pytestmark = pytest.mark.extended
+
 #: Errors must be reported within this time.
 SOON_S = 30.0
 

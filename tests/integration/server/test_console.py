@@ -259,6 +259,7 @@ def test_tasks(browser: Browser, running: Running) -> None:
     take_screenshots(browser, "tasks")
 
 
+@pytest.mark.extended
 def test_restore(browser: Browser) -> None:
     """The counts, which are in memory, were restored from their changelog after the error."""
     browser.click(".ways a[href='#/restore']")
@@ -316,6 +317,7 @@ def test_error(browser: Browser) -> None:
     take_screenshots(browser, "error", height=650)
 
 
+@pytest.mark.extended
 def test_timeline(browser: Browser) -> None:
     """Rebalances, with the tasks of each thread before and after."""
     browser.click(".ways a[href='#/timeline']")
@@ -354,6 +356,7 @@ def test_all_views_are_accessible(browser: Browser, size: tuple[int, int], theme
         assert len(browser.all("h1")) == len(browser.all("main")) == 1
 
 
+@pytest.mark.extended
 def test_tab_reaches_everything_with_visible_focus(browser: Browser) -> None:
     """From the skip link through the views to their content."""
     for way in ("overview", "topology", "stores/sold-by-hour"):
@@ -364,6 +367,7 @@ def test_tab_reaches_everything_with_visible_focus(browser: Browser) -> None:
         assert len(reached) > 8, reached
 
 
+@pytest.mark.extended
 def test_the_page_can_be_reopened_many_times(window: Browser, running: Running) -> None:
     """A page releases its connection when another is opened: a browser has only six of them."""
     for _ in range(8):
@@ -388,6 +392,7 @@ def test_a_wrong_token_can_be_replaced(browser: Browser, running: Running) -> No
     browser.await_text("main", "Throughput")
 
 
+@pytest.mark.extended
 def test_a_lost_connection_is_shown_and_restored(browser: Browser, running: Running) -> None:
     """The application's server closes, and opens again at the same address."""
     serving = running.streams._http_server
@@ -418,6 +423,7 @@ async def send(context: ProcessingContext, task: str) -> None:
     await asyncio.sleep(0.2)
 
 
+@pytest.mark.extended
 def test_subscription(
     window: Browser, kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -117,6 +117,7 @@ def tasks_of(instance: Instance) -> list[str]:
     return [task.task_id for each in threads for task in each.active_tasks]
 
 
+@pytest.mark.extended
 def test_every_instance_answers_for_all_partitions(instances: list[Instance]) -> None:
     """Keys, ranges and windows are the same on each instance, with the hosts of their
     partitions."""

@@ -123,6 +123,7 @@ def driver(model: Model) -> dict[str, Any]:
     return dict(document["spec"]["template"]["spec"]["containers"][0])
 
 
+@pytest.mark.extended
 def test_manifests_have_only_valid_fields(model: Model) -> None:
     """A misspelled name is rejected by some servers, and silently dropped by others."""
     documents = [each for path in manifests() for each in model.documents(path.read_text())]

@@ -139,6 +139,7 @@ def interrupt(script: Script) -> None:
     assert script.lines[-3:] == ["state PENDING_SHUTDOWN", "state NOT_RUNNING", "pids"]
 
 
+@pytest.mark.extended
 def test_a_script_with_local_modules(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     """Goal: lambdas, closures and local modules are shipped; Ctrl-C commits; nothing is repeated.
 

@@ -222,6 +222,7 @@ def test_a_thread_that_does_not_close_is_killed(session: SparkSession) -> None:
         assert events.wait("t1", "exited").kind == "killed"
 
 
+@pytest.mark.extended
 def test_an_ending_executor_lets_the_thread_close(session: SparkSession) -> None:
     """Goal: SIGTERM ends the thread in an orderly way; then it is restarted, because it was not
     closed by the user."""
@@ -443,6 +444,7 @@ class Application(Script):
         return [int(line.split()[1]) for line in self.lines if line.startswith("pid")]
 
 
+@pytest.mark.extended
 def test_ctrl_c_closes_a_script_with_its_own_session_and_modules(tmp_path: Path) -> None:
     """Goal: a script with local modules runs, and Ctrl-C ends it in an orderly way without
     leftovers.

@@ -16,6 +16,8 @@ from millstream import KafkaStreams, StreamsBuilder, StreamsConfig
 from millstream.serdes import STRING
 from millstream.testing import EmbeddedKafka
 
+pytestmark = pytest.mark.extended
+
 
 def test_the_driver_names_task_node_and_record_of_a_hung_thread(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -33,7 +33,7 @@ def built_here(folder: Path) -> Built:
     ran = subprocess.run(
         ["sh", ".ci/wheels", "--unrepaired", str(folder)],
         cwd=ROOT,
-        env={"MILLSTREAM_SPEEDUPS": "", **os.environ},
+        env={"MILLSTREAM_EXTENSION": "", **os.environ},
         capture_output=True,
         text=True,
         timeout=600,

@@ -111,6 +111,7 @@ def run(text: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.extended
 def test_a_signal_is_handled_wherever_it_arrives(tmp_path: Path) -> None:
     """Goal: the handler never waits for a lock held by interrupted code.
 

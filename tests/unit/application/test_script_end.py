@@ -38,6 +38,7 @@ def run_script(script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("end", "code"), [("", 0), ("raise ValueError('no')", 1), ("sys.exit(4)", 4)]
 )

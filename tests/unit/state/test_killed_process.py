@@ -97,6 +97,7 @@ def test_data_and_offset_agree_after_sigkill(
         before = offset
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("mode", ["restore-many", "restore-many-mixed"])
 def test_the_last_bulk_restored_records_are_restored_again_after_sigkill(
     tmp_path: Path, open_task: Callable[..., TaskStores], mode: str

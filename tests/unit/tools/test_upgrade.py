@@ -518,6 +518,7 @@ def test_stores_that_swap_generated_names() -> None:
         assert "KSTREAM-AGGREGATE-STATE-STORE-0000000002" in unsure
 
 
+@pytest.mark.extended
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Programs and documents of facts; exit code 1 if something breaks, as text and as JSON."""
     text = (

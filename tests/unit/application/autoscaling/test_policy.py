@@ -452,6 +452,7 @@ def test_at_most_half_of_the_threads_are_removed_per_cooldown() -> None:
 @example(1.0, 2.00001, 1, 2, 0.0, 1.0, 1, 1_000, 1_000)
 @example(1_000.0, 2.001, 2, 1, 0.0, 1.0, 1, 60_000, 1_000)
 # One record at a time: a lag of few records seems constant over a short window.
+@pytest.mark.extended
 @example(1.0, 0.5625, 2, 1, 0.0, 1.0, 6, 1_000, 1_000)
 @given(
     capacity=st.floats(1, 10_000),

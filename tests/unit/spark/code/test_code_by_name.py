@@ -194,6 +194,7 @@ _FUNCTIONS = (
 )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("is_local", [False, True], ids=["another_host", "local"])
 def test_variables_of_modules_have_the_drivers_values(user_files: Path, is_local: bool) -> None:
     """Goal: a setting changed by the driver is visible to a function regardless of how it accesses
@@ -213,6 +214,7 @@ def test_variables_of_modules_have_the_drivers_values(user_files: Path, is_local
     assert seen == str(dict.fromkeys(_FUNCTIONS, 7))
 
 
+@pytest.mark.extended
 def test_a_singleton_stays_one_object_in_several_pickles(user_files: Path) -> None:
     """Goal: `value is MISSING` holds although topology and settings are shipped separately; it also
     holds in results."""
@@ -428,6 +430,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("version", ["3.0.0", "3.1.3"])
 def test_tracebacks_name_files_with_each_version_of_cloudpickle(
     tmp_path: Path, version: str

@@ -110,6 +110,7 @@ def run(*arguments: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("first", ["", "from __future__ import annotations"], ids=["types", "text"])
 def test_classes_of_the_main_script_work_in_a_worker(first: str, tmp_path: Path) -> None:
     """Goal: a serde behaves in a worker as in the driver.

@@ -323,6 +323,7 @@ def test_a_late_reply_is_dropped(server: ControlServer, connect: Connect) -> Non
     assert good.result(5) == 2
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("attended", [False, True])
 def test_a_broken_connection_loses_and_duplicates_nothing(
     server: ControlServer, recorder: Recorder, connect: Connect, attended: bool

@@ -199,6 +199,7 @@ def worker_lines(driver: str, *applications: str) -> list[str]:
     return ran.stderr.splitlines()
 
 
+@pytest.mark.extended
 def test_a_setup_by_dict_config_works_on_workers() -> None:
     """Goal: each style of format, and handlers that cannot be shipped; levels may be of any
     class."""
@@ -260,6 +261,7 @@ def test_records_for_a_queue_are_written_on_workers() -> None:
     assert lines == ["INFO:app:one"]
 
 
+@pytest.mark.extended
 def test_a_setup_by_user_code_on_a_worker_ends_with_the_application() -> None:
     """Goal: the next application in the process logs again, including Millstream's lines."""
     first = textwrap.dedent(

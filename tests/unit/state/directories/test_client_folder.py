@@ -91,6 +91,7 @@ def claim(state_dir: Path, client: uuid.UUID) -> StateDirectory:
     return StateDirectory.of_client(state_dir, "app", client, SystemClock())
 
 
+@pytest.mark.extended
 def test_two_clients_on_one_host_do_not_wait_for_each_other(
     tmp_path: Path, threads: Threads
 ) -> None:
@@ -101,6 +102,7 @@ def test_two_clients_on_one_host_do_not_wait_for_each_other(
     assert threads.folder(C, "0_0") == tmp_path / "app" / "client-3"
 
 
+@pytest.mark.extended
 def test_the_threads_of_a_client_share_its_folder(tmp_path: Path, threads: Threads) -> None:
     threads.folder(A)
     folders = {threads.folder(B, f"0_{number}") for number in range(3)}
