@@ -41,7 +41,9 @@ html_theme_options = {
     "light_logo": "millstream-light.svg",
     "dark_logo": "millstream-dark.svg",
     "sidebar_hide_name": True,
+    "top_of_page_buttons": [],
 }
+html_copy_source = False
 html_baseurl = os.environ.get("MILLSTREAM_SITE_URL", "")
 if html_baseurl and not html_baseurl.endswith("/"):
     html_baseurl += "/"
@@ -60,6 +62,7 @@ napoleon_google_docstring = True
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+_UNPARSABLE = re.compile(r"= <(?:[^<>]|<[^<>]*>)*>")
 _MAX_SUMMARY = 200
 _WIDE_PIXELS = 640
 _LONG_CELL = 60
@@ -78,7 +81,7 @@ class Pictures(SphinxTransform):
         folder = Path(self.document["source"]).parent
         for image in list(self.document.findall(nodes.image)):
             uri = image["uri"]
-            if uri.endswith(".svg"):
+            if uri.endswith(".svg") and (folder / uri).exists():
                 width = re.search(r'<svg[^>]* width="(\d+)"', (folder / uri).read_text())
                 if width and int(width[1]) > _WIDE_PIXELS:
                     image["classes"].append("wide")
@@ -112,24 +115,43 @@ def add_summary(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None
 ) -> None:
     """Set the page's summary for search engines and social networks: its first paragraph."""
-    paragraph = next(iter(doctree.findall(nodes.paragraph)), None) if doctree else None
-    text = " ".join(paragraph.astext().split()) if paragraph else ""
+    paragraphs = doctree.findall(nodes.paragraph) if doctree else ()
+    # Not those in tables and lists.
+    texts = (each.astext() for each in paragraphs if isinstance(each.parent, nodes.section))
+    text = " ".join(next(texts, "").split())
     if len(text) > _MAX_SUMMARY:
         text = text[:_MAX_SUMMARY].rpartition(" ")[0] + " …"
     context["summary"] = text
 
 
-def drop_builtin_docs(
+def drop_generic_docs(
     app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
-    """Remove the docstring of `str` or `int` from a constant."""
+    """Remove the docstrings of `str` and `int` from constants, and those of named tuples' fields."""
     text = inspect.getdoc(value) if type(value).__module__ == "builtins" else None
-    if kind == "data" and text and lines[:1] == text.splitlines()[:1]:
+    of_type = kind == "data" and text and lines[:1] == text.splitlines()[:1]
+    if of_type or lines[:1] and lines[0].startswith("Alias for field number"):
         lines.clear()
+
+
+def make_parsable(
+    app: Sphinx,
+    kind: str,
+    name: str,
+    value: Any,
+    options: Any,
+    signature: str | None,
+    returned: str | None,
+) -> tuple[str, str | None] | None:
+    """Replace defaults such as `<factory>`, with which Sphinx cannot parse the signature."""
+    if signature is None:
+        return None
+    return _UNPARSABLE.sub("= ...", signature), returned
 
 
 def setup(app: Sphinx) -> None:
     app.add_transform(Pictures)
     app.add_transform(Tables)
     app.connect("html-page-context", add_summary)
-    app.connect("autodoc-process-docstring", drop_builtin_docs)
+    app.connect("autodoc-process-docstring", drop_generic_docs)
+    app.connect("autodoc-process-signature", make_parsable)

@@ -84,7 +84,7 @@ def work(arguments: argparse.Namespace) -> None:
         {
             "bootstrap_servers": arguments.bootstrap,
             "session_timeout_ms": arguments.session_timeout_ms,
-            "heartbeat_interval_ms": arguments.session_timeout_ms // 6,
+            "heartbeat_interval_ms": min(arguments.session_timeout_ms // 6, 5_000),
         },
         group_id=arguments.group,
         topics=[arguments.topic],

@@ -140,6 +140,12 @@ def test_the_search_finds_pages_and_classes(site: Site, browser: Browser) -> Non
     browser.await_text("#search-results", "Windows", "millstream.TimeWindows")
     browser.click("#search-results a[href*='reference/millstream.html#millstream.TimeWindows']")
     browser.await_text("article", "class millstream.TimeWindows")
+    # The page itself has a field, for readers whose sidebar is hidden.
+    browser.look(*PHONE)
+    browser.open(site.url + "search.html")
+    browser.type("article [name=q]", "dead letters")
+    browser.press(Keys.ENTER)
+    browser.await_text("#search-results", "Errors")
 
 
 @pytest.mark.parametrize("address", ["gone.html", "a/b/gone.html"])
@@ -154,6 +160,7 @@ def test_unknown_addresses_have_a_page(site: Site, browser: Browser, address: st
         "the logo is loaded",
     )
     assert browser.run("return getComputedStyle(document.querySelector('.page')).display") == "flex"
+    assert browser.all("article form[action='search.html']")
     browser.click("article a[href$='index.html']")
     browser.find(".front")
     assert browser.run("return location.href") == f"{site.url}index.html"
@@ -176,7 +183,7 @@ def test_pictures_and_charts_follow_the_color_scheme(site: Site, browser: Browse
 
 def test_links_have_previews(site: Site) -> None:
     """With title, summary, and the address of a picture that exists."""
-    for page, title in (("index", "Millstream"), ("build/windows", "Windows")):
+    for page, title in (("index", "Millstream"), ("install", "Install"), ("build/joins", "Joins")):
         text = (site.folder / f"{page}.html").read_text(encoding="utf-8")
         tags = dict(re.findall(r'<meta property="og:(\S+)" content="([^"]*)">', text))
         assert tags["title"] == title

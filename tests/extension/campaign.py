@@ -28,8 +28,10 @@ _MAX_REDUCTIONS: Final = 2_000
 _STDERR_LINES: Final = 60
 #: The first line of the report of a sanitizer or of Python's fault handler.
 _REPORT: Final = re.compile("ERROR: AddressSanitizer|runtime error:|Fatal Python error")
-#: The maximum duration of a case; those with a broker take seconds.
-CASE_TIMEOUT_S: Final = 120.0
+#: The maximum duration of a case; those with a broker take seconds, and Valgrind is slow.
+_CASE_TIMEOUT_S: Final = 300.0
+#: The maximum time until a child process is ready.
+_START_TIMEOUT_S: Final = 900.0
 
 
 class Child:
@@ -54,7 +56,7 @@ class Child:
             stderr=self._stderr,
         )
         self.cases = 0
-        start = self._answer()
+        start = self._answer(_START_TIMEOUT_S)
         if start:
             self.close()
             raise VariantError("\n".join(start))
@@ -71,7 +73,7 @@ class Child:
         with suppress(BrokenPipeError):
             self._process.stdin.write(f"{(target, case)!r}\n".encode())
             self._process.stdin.flush()
-        return self._answer()
+        return self._answer(_CASE_TIMEOUT_S)
 
     def close(self) -> None:
         if self._process.stdin is not None:
@@ -86,14 +88,14 @@ class Child:
             self._process.stdout.close()
         self._stderr.close()
 
-    def _answer(self) -> list[str]:
+    def _answer(self, timeout_s: float) -> list[str]:
         assert self._process.stdout is not None
         number, received = self._process.stdout.fileno(), b""
         while not received.endswith(b"\n"):
-            if not select.select([number], [], [], CASE_TIMEOUT_S)[0]:
+            if not select.select([number], [], [], timeout_s)[0]:
                 # Python's fault handler prints the stacks.
                 self._process.send_signal(signal.SIGABRT)
-                return [f"no answer within {CASE_TIMEOUT_S:.0f} s\n{self._end()}"]
+                return [f"no answer within {timeout_s:.0f} s\n{self._end()}"]
             part = os.read(number, 1 << 16)
             if not part:
                 return [self._end()]

@@ -71,11 +71,12 @@ def _state() -> tuple[int, int, int]:
 def growth(load: Callable[[], int], records: int) -> Growth:
     """Run a load, which returns the number of its records, until it has processed `records`."""
     done, half, before = 0, 0, (0, 0, 0)
-    while done < records:
+    # At least one call in each half.
+    while done < records or done == half:
         done += load()
         if not half and done >= records / 2:
             half, before = done, _state()
-    counted = max(1, done - half)
+    counted = done - half
     resident, blocks, references = (
         (new - old) / counted for new, old in zip(_state(), before, strict=True)
     )

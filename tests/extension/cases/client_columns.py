@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from confluent_kafka import Producer
 from support.broker.data_clients import TIMEOUT_MS, Clients, place
-from support.broker.topics import BrokerTopics, unique
+from support.broker.topics import BrokerTopics
 from support.waiting import wait_for
 
 from extension.cases.values import MAX_LONG, Trace, value_of
@@ -73,7 +73,9 @@ class _Broker:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self.topics = {speedups: unique("fuzz") for speedups in (False, True)}
+        # Several child processes may use the same broker.
+        names = {speedups: f"fuzz-{os.getpid()}-{_name(speedups)}" for speedups in (False, True)}
+        self.topics: dict[bool, str] = names
         BrokerTopics(bootstrap).create(dict.fromkeys(self.topics.values(), _PARTITIONS))
         clients = {speedups: Clients(bootstrap, speedups) for speedups in self.topics}
         self.producers = {speedups: clients[speedups].producer() for speedups in clients}

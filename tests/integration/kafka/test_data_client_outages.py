@@ -31,6 +31,8 @@ from millstream.kafka.settings.librdkafka_settings import librdkafka_settings
 from millstream.record import TopicPartition
 from millstream.testing import EmbeddedKafka
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedKafka]:
@@ -104,8 +106,6 @@ _READ_OFFSETS = """
 import sys
 from millstream.kafka.cluster.admin import ClusterAdmin
 from millstream.record import TopicPartition
-
-pytestmark = pytest.mark.extended
 admin = ClusterAdmin({"bootstrap.servers": sys.argv[1]})
 print(admin.committed_offsets("group", [TopicPartition(sys.argv[2], 0)], 30_000))
 admin.close()

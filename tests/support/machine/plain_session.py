@@ -20,11 +20,17 @@ class PlainSession:
         self._modules: set[Path] = set()
 
     def sort(self, tests: list[pytest.Item]) -> None:
-        """Move the modules with the `spark` fixture to the start, so that they are consecutive."""
+        """Move the modules with the `spark` fixture to the start, so that they are consecutive.
+
+        Other tests that start processes follow, because short tests at the end keep all of pytest's
+        workers busy.
+        """
         self._modules = {
             each.path for each in tests if "spark" in getattr(each, "fixturenames", ())
         }
-        tests.sort(key=lambda each: each.path not in self._modules)
+        tests.sort(
+            key=lambda each: (each.path not in self._modules, "integration" not in each.path.parts)
+        )
 
     def get(self) -> SparkSession:
         """Return the session, which is created if there is none or if a test has stopped it."""
