@@ -127,10 +127,10 @@ def add_summary(
 def drop_generic_docs(
     app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
-    """Remove the docstrings of `str` and `int` from constants, and those of named tuples' fields."""
+    """Remove the docstrings of built-in types from constants, and those of named tuples' fields."""
     text = inspect.getdoc(value) if type(value).__module__ == "builtins" else None
     of_type = kind == "data" and text and lines[:1] == text.splitlines()[:1]
-    if of_type or lines[:1] and lines[0].startswith("Alias for field number"):
+    if of_type or (lines and lines[0].startswith("Alias for field number")):
         lines.clear()
 
 

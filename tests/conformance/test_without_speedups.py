@@ -16,7 +16,7 @@ from support.strictness import needed_speedups
 TESTS = Path(__file__).parents[1]
 WITHOUT = TESTS / "support" / "without_speedups.py"
 RECORDINGS = "conformance/test_conformance.py"
-SAMPLE = ("-k", "aggregate or session")
+SAMPLE = ("-k", "aggregate or session or compiled")
 TEST_PATHS = ("unit/state/caches", "unit/operators")
 
 
@@ -24,7 +24,7 @@ TEST_PATHS = ("unit/state/caches", "unit/operators")
     ("paths", "options"),
     [
         pytest.param((RECORDINGS, *TEST_PATHS), (), id="all", marks=pytest.mark.extended),
-        pytest.param((RECORDINGS,), SAMPLE, id="sample"),
+        pytest.param((RECORDINGS, "unit/state/caches"), SAMPLE, id="sample"),
     ],
 )
 def test_pure_python_has_the_same_results(paths: tuple[str, ...], options: tuple[str, ...]) -> None:

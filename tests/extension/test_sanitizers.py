@@ -97,7 +97,7 @@ FAULTS = {
     "a shift by too many bits": (
         ("bytes.c", "(uint64_t)bytes[index] << (8 * index)", "bytes[index] << (8 * index)"),
         "functions",
-        "runtime error: shift exponent",
+        "runtime error: left shift",
     ),
 }
 
