@@ -3,9 +3,9 @@
 #ifndef MILLSTREAM_ENTRY_TABLE_H
 #define MILLSTREAM_ENTRY_TABLE_H
 
-#include <string.h>
-
 #include "entries.h"
+
+#include <string.h>
 
 typedef struct {
     Py_hash_t hash;

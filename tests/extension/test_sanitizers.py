@@ -35,6 +35,7 @@ def runtimes() -> None:
         pytest.skip(f"There are no sanitizers: {error}")
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("runtimes")
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """A few cases of the part `address` of `make sanitize`."""
