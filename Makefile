@@ -66,10 +66,13 @@ coverage: venv ## measure the coverage of the tests that need no broker, and lis
 	.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report | awk 'NR < 3 || $$NF + 0 < 80 || $$1 == "TOTAL"'
 
-lint: venv ## check style
+lint: venv ## check style and workflows
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	$(PY) -m pytest tests/style
+	.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	.venv/bin/check-jsonschema --builtin-schema vendor.github-actions .github/actions/*/action.yml
+	.venv/bin/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 
 types: venv ## check types
 	.venv/bin/mypy --strict $(ARGS)

@@ -8,6 +8,7 @@ build fails without the extension; with `omit`, it never contains the extension.
 from __future__ import annotations
 
 import os
+import runpy
 import shlex
 import shutil
 import sys
@@ -25,12 +26,10 @@ MODE = os.environ.get("MILLSTREAM_EXTENSION", "")
 
 def obstacle() -> str | None:
     """Return why the extension cannot be built here, or None."""
-    if sys.implementation.name != "cpython":
-        return f"it does not support {sys.implementation.name}"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return "it does not support free-threaded builds of Python"
-    if sys.platform == "win32":
-        return "it does not support Windows"
+    # The package cannot be imported, because its requirements are not installed yet.
+    package = runpy.run_path(str(FOLDER / "src" / "millstream" / "native" / "__init__.py"))
+    if unsupported := package["unsupported"]():
+        return f"it {unsupported}"
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     if shutil.which(shlex.split(compiler)[0]) is None:
         return f"there is no C compiler ({compiler}); on Debian, install gcc"

@@ -8,21 +8,18 @@ install them. An environment is in the cache folder, and is recreated when its c
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from millstream.embedded.jars import cache_parent
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 INSTALL_TIMEOUT_S = 900
-#: This checkout as installed wheels: the program, and the mode of `setup.py` that builds its wheel.
-WHEELS = {"wheel": "require", "pure_wheel": "omit"}
+#: The programs that run an installed wheel of this checkout, with the pattern of its file name.
+WHEELS = {"wheel": "*-abi3-*.whl", "pure_wheel": "*-none-any.whl"}
 #: Programs that do not run in this project's environment.
 SEPARATE = ("quix", "faust", *WHEELS)
 
@@ -57,9 +54,8 @@ def install(name: str) -> None:
     pip = [interpreter(name), "-m", "pip"]
     if name in WHEELS:
         wheels = folder / "wheels"
-        build = [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)]
-        _run(name, build, {"MILLSTREAM_EXTENSION": WHEELS[name]})
-        (wheel,) = wheels.glob("*.whl")
+        _run(name, ["sh", str(ROOT / ".ci" / "wheels"), "--unrepaired", str(wheels)])
+        (wheel,) = wheels.glob(WHEELS[name])
         # The locked versions, as in this project's environment.
         locked = ["--no-deps", "--require-hashes", "-r", str(ROOT / "requirements.lock")]
         _run(name, [*pip, "install", "--quiet", *locked])
@@ -69,15 +65,12 @@ def install(name: str) -> None:
     done.touch()
 
 
-def _run(
-    name: str, command: list[str], variables: Mapping[str, str] = MappingProxyType({})
-) -> None:
+def _run(name: str, command: list[str]) -> None:
     ran = subprocess.run(
         command,
         capture_output=True,
         text=True,
         timeout=INSTALL_TIMEOUT_S,
-        env={**os.environ, **variables},
     )
     if ran.returncode:
         raise SystemExit(f"{name} cannot be installed:\n{(ran.stdout + ran.stderr)[-2000:]}")

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import IO, Any, Final
 
+from support.waiting import wait_or_kill
+
 from extension.cases.targets import trace_of
 from extension.cases.values import Trace
 from extension.variants import Variant, VariantError
@@ -79,11 +81,7 @@ class Child:
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, 10)
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._stderr.close()
@@ -105,11 +103,7 @@ class Child:
 
     def _end(self) -> str:
         """Describe the end of the process."""
-        try:
-            code = self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
+        code = wait_or_kill(self._process, 30)
         reason = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").splitlines()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -52,6 +53,15 @@ def wait_for(
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         began = time.monotonic()
     return result
+
+
+def wait_or_kill(process: subprocess.Popen[Any], timeout_s: float) -> int:
+    """Wait until a process ends, or kill it after `timeout_s`; return its exit code."""
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from millstream.errors import ConfigError
 from millstream.kafka.settings.librdkafka_settings import create_client
-from millstream.native import HOW_TO_INSTALL, can_be_installed, extension
+from millstream.native import HOW_TO_INSTALL, extension, unsupported
 
 if TYPE_CHECKING:
     from millstream.native.library import Client as NativeClient
@@ -73,12 +73,13 @@ def missing_advice(setting: bool | None) -> str | None:
 
     There is no warning if the extension is used, or if `setting` is False.
     """
-    if not is_missing(setting):
+    found = None if setting is False else _load_speedups()
+    if not isinstance(found, str):
         return None
-    advice = f" {HOW_TO_INSTALL}" if can_be_installed() else ""
+    advice = "" if unsupported() else f" {HOW_TO_INSTALL}"
     return (
         f"Python code replaces the C extension, and takes about twice as long per record, since "
-        f"{_load_speedups()}.{advice} speedups=False hides this warning."
+        f"{found}.{advice} speedups=False hides this warning."
     )
 
 

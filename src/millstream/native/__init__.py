@@ -68,11 +68,6 @@ def loaded_version() -> str | None:
     return version
 
 
-def can_be_installed() -> bool:
-    """Whether the extension supports this platform and interpreter."""
-    return not _unsupported()
-
-
 def compiled(pure: _Function, name: str, speedups: bool | None = None) -> _Function:
     """Return a function or class of the extension, or else `pure`.
 
@@ -93,11 +88,14 @@ def warn_once(reason: str) -> None:
 
 
 def _why_not_built() -> str:
-    return _unsupported() or "is not part of this installation"
+    return unsupported() or "is not part of this installation"
 
 
-def _unsupported() -> str:
-    """Return why the extension cannot run here, as a predicate; empty if it can."""
+def unsupported() -> str:
+    """Return why the extension cannot run here, as a predicate; empty if it can.
+
+    `setup.py` also calls this function, before any requirement is installed.
+    """
     if sys.implementation.name != "cpython":
         return f"does not support {sys.implementation.name}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):

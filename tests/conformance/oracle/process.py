@@ -24,6 +24,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from support.waiting import wait_or_kill
+
 from millstream.embedded.jars import JarSet, cache_folder, fetched_jars
 from millstream.embedded.java import Java, find_java
 from millstream.errors import EmbeddedKafkaError
@@ -158,11 +160,7 @@ class KafkaStreams:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        wait_or_kill(self._process, 10)
         self._reader.join(10)
         assert self._process.stdout is not None
         self._process.stdout.close()
