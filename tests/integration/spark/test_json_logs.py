@@ -47,7 +47,8 @@ if __name__ == "__main__":
     orders.map_values(checked).map_async(enriched, concurrency=2).to(
         f"{NAME}-out", key=STRING, value=STRING
     )
-    config = StreamsConfig.from_env(file="app.toml", application_id=NAME)
+    # Not the default prefix: a warning about a variable of the tests would precede the JSON lines.
+    config = StreamsConfig.from_env("SHOP_", file="app.toml", application_id=NAME)
     KafkaStreams(builder.build(), config).run()
 """
 
