@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from support.broker.topics import BrokerTopics, fill, topic_names
 from support.docs.blocks import ROOT, Block, blocks, execute
@@ -24,6 +25,7 @@ import millstream
 import millstream.lake
 from millstream import KafkaStreams, QueryableStoreTypes, StreamsBuilder, StreamsConfig
 from millstream.serdes import LONG, STRING
+from millstream.spark.sessions.connectors import add_to_jvm
 from millstream.testing import EmbeddedKafka, TopologyTestDriver
 
 DOCS = ROOT / "docs"
@@ -57,6 +59,9 @@ def broker() -> Iterator[EmbeddedKafka]:
 @pytest.fixture(scope="module")
 def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A Spark session as in docs/build/lake.md."""
+    if SparkContext._gateway is not None:
+        # Spark only loads the packages of its settings when the JVM starts.
+        add_to_jvm(SparkContext._jvm, ["delta"])
     session = SparkSession.builder.master("local[6]").config("spark.ui.enabled", "false")
     session = session.config("spark.driver.host", "127.0.0.1")
     # Spark's default of 200 partitions would start 200 tasks.

@@ -40,6 +40,8 @@ EXTERNAL = {
 
 #: The allowed names by file, for tests that have no other way.
 ALLOWED: dict[str, set[str]] = {
+    # The JVM of an earlier session in this process.
+    "docs/test_on_a_broker.py": {"_gateway", "_jvm"},
     # The internal state of a member, a client or a broker at a certain time.
     "integration/kafka/test_admin.py": {"_client"},
     "integration/embedded/test_embedded_kafka.py": {"_guard", "_home"},
