@@ -107,9 +107,10 @@ wheels: venv ## build the sdist and the wheels in dist/, with and without the C 
 	sh .ci/wheels dist
 	@ls dist
 
-release-check: venv site ## build the release in dist/, install it in an empty environment, and follow the tutorial
+release-check: venv site ## build the release in dist/, install it in empty environments, follow the tutorial, and measure it
 	$(PY) -m pytest tests/release $(ARGS)
 	$(PY) -m pytest -m slow tests/first_minutes tests/docs $(ARGS)
+	$(PY) benchmarks/bench.py --only throughput --jobs count --programs ours,wheel --records 5000000 --rounds 3
 
 ci: ## check style, types, the site and the tests, as before a release
 	@.ci/run

@@ -65,6 +65,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
+        # Like other formatters: `caplog` of pytest, for example, expects this attribute.
+        record.message = _message(record)
         source, mentioned = self._get_source(), list(_mentioned(record))
         task = (
             next((each for each in mentioned if isinstance(each, TaskId)), None) or self._get_task()
@@ -74,7 +76,7 @@ class JsonFormatter(logging.Formatter):
             "timestamp": _utc(record.created),
             "level": record.levelname,
             "logger": record.name,
-            "message": short_name(_message(record)),
+            "message": short_name(record.message),
             "application": source.application,
             "instance": source.instance,
             "thread": thread,

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from support.machine.process_logging import LOGGERS, restored_logging
 
 from millstream.errors import ProcessingError
 from millstream.log_format import (
@@ -155,17 +156,10 @@ def test_the_running_application_of_a_driver() -> None:
 @pytest.fixture
 def loggers() -> Iterator[None]:
     """Loggers without handlers, restored afterwards."""
-    found = [logging.getLogger(name) for name in ("", "millstream", "py4j")]
-    before = [(each, each.level, list(each.handlers)) for each in found]
-    hook = sys.excepthook
-    for each in found:
-        each.handlers.clear()
-    yield
-    for each, level, handlers in before:
-        each.setLevel(level)
-        each.handlers[:] = handlers
-    logging.captureWarnings(False)
-    sys.excepthook = hook
+    with restored_logging():
+        for each in LOGGERS:
+            each.handlers.clear()
+        yield
 
 
 @pytest.mark.usefixtures("loggers")

@@ -60,6 +60,7 @@ def test_threads_are_added_and_removed_under_load(
         assert "3 stream threads" in repr(streams)
 
 
+@pytest.mark.extended
 def test_an_application_without_threads_continues_with_an_added_one(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

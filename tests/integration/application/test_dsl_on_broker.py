@@ -237,6 +237,7 @@ _COMPARED: Final[Mapping[str, Callable[[Iterable[TopicRecord]], Any]]] = {
 }
 
 
+@pytest.mark.extended
 def test_tables_restored_from_their_topics_and_streams_read_by_a_pattern(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def counted(records: int) -> dict[str, int]:
     return {f"v{key}": len(range(key, records, KEYS)) for key in range(KEYS)}
 
 
+@pytest.mark.extended
 def test_named_topics_and_state_survive_new_operators(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

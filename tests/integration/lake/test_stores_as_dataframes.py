@@ -121,6 +121,7 @@ def versions(frame: DataFrame) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.mark.extended
 def test_versioned_stores(running: tuple[Application, KafkaStreams]) -> None:
     """All versions with their timestamps; the latest of each key; those of a point in time."""
     _, streams = running

@@ -48,13 +48,18 @@ class CleanEnvironment:
         )
 
 
-def create_environment(folder: Path, what: Sequence[str]) -> CleanEnvironment:
+def create_environment(
+    folder: Path, what: Sequence[str], python: str = sys.executable
+) -> CleanEnvironment:
     """Create an environment and install packages with pip.
+
+    Args:
+        python: the interpreter.
 
     Raises:
         AssertionError: the installation failed.
     """
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "env")], check=True, timeout=120)
+    subprocess.run([python, "-m", "venv", str(folder / "env")], check=True, timeout=120)
     work = folder / "work"
     work.mkdir()
     environment = {name: value for name, value in os.environ.items() if name not in LEADING}

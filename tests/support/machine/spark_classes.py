@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 #: The archive that `make test` creates.
@@ -49,10 +50,11 @@ session.stop()
 
 def start_options(archive: Path = ARCHIVE) -> str:
     """The value of `SPARK_SUBMIT_OPTS` for sessions of tests."""
+    options = f"{SHORT_LIVED} -Djava.io.tmpdir={tempfile.gettempdir()}"
     if not archive.exists():
-        return SHORT_LIVED
+        return options
     # The log would report an unsuitable archive on stdout, which belongs to the program.
-    return f"{SHORT_LIVED} -XX:SharedArchiveFile={archive} -Xlog:disable"
+    return f"{options} -XX:SharedArchiveFile={archive} -Xlog:disable"
 
 
 def write(archive: Path) -> None:

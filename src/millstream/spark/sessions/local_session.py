@@ -39,6 +39,8 @@ MAX_FAILURES: Final = 4
 _POLL_INTERVAL_S: Final = 0.1
 #: How long a JVM may take to end after SIGTERM, including the removal of its temporary folders.
 _JVM_END_TIMEOUT_S: Final = 3.0
+#: How long the starter thread may take to notice the end of the JVM; it polls every 0.1 s.
+_CLEAN_UP_TIMEOUT_S: Final = 1.0
 #: How long Spark may take to stop before its JVM is terminated.
 _STOP_TIMEOUT_S: Final = 15.0
 
@@ -136,6 +138,8 @@ class LocalSession:
         else:
             # The starter thread cleans up. Ending the JVM, if it has started, wakes that thread.
             self._terminate_jvm()
+            # If the process ended before that, a temporary folder of PySpark would remain.
+            self._stopped.wait(_CLEAN_UP_TIMEOUT_S)
         return True
 
     def wait_stopped(self, timeout_s: float) -> bool:

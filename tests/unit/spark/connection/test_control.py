@@ -375,6 +375,7 @@ def test_a_message_is_processed_before_the_next_connection(
     assert [report.data for report in recorder.reports] == [1, 2]
 
 
+@pytest.mark.extended
 def test_a_loop_that_processes_io_receives_and_sends_alone(
     server: ControlServer, connect: Connect
 ) -> None:

@@ -1,0 +1,36 @@
+"""The folder for temporary files of a test run, which is removed after the run.
+
+Processes that a test kills cannot remove their files. What others leave there fails the run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+_OF_KILLED = re.compile(r"(?:spark-|blockmgr-|artifacts-|liblz4-java-|snappy-|millstream-kafka-).*")
+
+
+class TemporaryFolder:
+    """Replaces the system's folder for temporary files in this process and those it starts."""
+
+    def __init__(self) -> None:
+        # The folders of pytest's `tmp_path` of the last runs stay in the system's folder.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        self.folder = Path(tempfile.mkdtemp(prefix="millstream-tests-"))
+        os.environ["TMPDIR"] = tempfile.tempdir = str(self.folder)
+
+    def unexpected(self) -> list[str]:
+        """The files that no killed process has left, with the first files in folders."""
+        return [
+            str([each.name, *(str(file.relative_to(each)) for file in islice(each.rglob("*"), 9))])
+            for each in sorted(self.folder.iterdir())
+            if not _OF_KILLED.fullmatch(each.name)
+        ]
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
