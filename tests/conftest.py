@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 from support.machine.plain_session import PlainSession
-from support.machine.process_logging import logging_setup
+from support.machine.process_logging import restored_logging
 from support.machine.spark_classes import SHORT_LIVED, start_options
 from support.machine.temporary import TemporaryFolder
 from support.strictness import forbid_skip, is_strict
@@ -110,11 +110,10 @@ def pytest_runtest_teardown(
 
 
 @pytest.fixture(autouse=True)
-def _logging_unchanged() -> Iterator[None]:
-    """Fail a test that changes the process's logging, which would fail later tests."""
-    before = logging_setup()
-    yield
-    assert logging_setup() == before
+def _same_logging() -> Iterator[None]:
+    """Restore the process's logging. PySpark, for example, replaces the formatter of `caplog`."""
+    with restored_logging():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import re
 
 import pytest
 from support.doc_examples import compare, examples_of, has_example, public_code, public_data
-from support.machine.process_logging import restored_logging
 
 import millstream
 
@@ -90,9 +89,8 @@ def modules() -> list[str]:
 @pytest.mark.parametrize("module", sorted(set(modules()) - NEEDS_BROKER))
 def test_examples_of_docstrings_run(module: str) -> None:
     """All examples in the docstrings of a module work."""
-    with restored_logging():
-        for test in examples_of(importlib.import_module(module)):
-            compare(test)
+    for test in examples_of(importlib.import_module(module)):
+        compare(test)
 
 
 def test_everything_public_has_an_example() -> None:

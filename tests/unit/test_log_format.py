@@ -9,12 +9,11 @@ import subprocess
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support.machine.process_logging import LOGGERS, restored_logging
+from support.machine.process_logging import LOGGERS
 
 from millstream.errors import ProcessingError
 from millstream.log_format import (
@@ -154,12 +153,10 @@ def test_the_running_application_of_a_driver() -> None:
 
 
 @pytest.fixture
-def loggers() -> Iterator[None]:
-    """Loggers without handlers, restored afterwards."""
-    with restored_logging():
-        for each in LOGGERS:
-            each.handlers.clear()
-        yield
+def loggers() -> None:
+    """Loggers without handlers. A fixture of all tests restores them."""
+    for each in LOGGERS:
+        each.handlers.clear()
 
 
 @pytest.mark.usefixtures("loggers")

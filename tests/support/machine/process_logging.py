@@ -7,16 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+#: The loggers that `log_as_json` sets up.
 LOGGERS = tuple(logging.getLogger(name) for name in ("", "millstream", "py4j"))
-
-
-def logging_setup() -> list[object]:
-    """The loggers' levels, handlers and formatters, and the hook for uncaught exceptions."""
-    loggers = [
-        (logger.level, [(handler, handler.formatter) for handler in logger.handlers])
-        for logger in LOGGERS
-    ]
-    return [*loggers, sys.excepthook]
 
 
 @contextmanager
