@@ -133,6 +133,7 @@ def test_batches_change_nothing(scenario: Scenario, tmp_path: Path) -> None:
     check(scenario, tmp_path)
 
 
+@pytest.mark.extended
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(group=st.sampled_from(GROUPS), seed=st.integers(0, 1_000_000_000))
 def test_batches_change_nothing_in_random_topologies(group: str, seed: int) -> None:

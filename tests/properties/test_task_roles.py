@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -180,6 +181,7 @@ class InMemory(Roles):
 _SETTINGS = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
+@pytest.mark.extended
 def test_persistent_tasks_change_roles() -> None:
     """Also if the disk has more than the committed records."""
     run_state_machine_as_test(Roles, settings=_SETTINGS)

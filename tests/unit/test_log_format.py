@@ -124,6 +124,13 @@ def test_tasks_and_threads_among_the_arguments() -> None:
     assert (line["task"], line["thread"]) == (None, None)
 
 
+def test_a_formatted_record_has_its_message(caplog: pytest.LogCaptureFixture) -> None:
+    """Tests of users read `message` from the records of `caplog`, whose handler gets the format."""
+    caplog.handler.setFormatter(JsonFormatter())
+    logging.getLogger("shop").warning("%s is late", 7)
+    assert [record.message for record in caplog.records] == ["7 is late"]
+
+
 class State:
     is_final = False
 

@@ -287,7 +287,8 @@ def test_a_thread_that_does_not_close_in_time_is_killed(
         wait_for(lambda: application.lag == 0, 30, "committed")
 
 
-@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("threads", [1, 2])
 def test_a_failed_thread_is_replaced(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, threads: int
 ) -> None:

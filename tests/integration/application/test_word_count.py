@@ -173,6 +173,7 @@ def children(tmp_path: Path) -> Iterator[Path]:
             os.kill(int(note.read_text()), signal.SIGKILL)
 
 
+@pytest.mark.extended
 def test_a_killed_worker_is_replaced_and_no_record_is_lost(
     kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path, children: Path
 ) -> None:

@@ -299,6 +299,7 @@ def _run_to_end(writer: DataStreamWriter, folder: str) -> None:
     wait_for(ended, 120, "Spark starts the Python process of the query")
 
 
+@pytest.mark.extended
 def test_changes_are_read_as_a_stream(
     running: tuple[Application, KafkaStreams], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def all_of(streams: KafkaStreams, **options: Any) -> dict[str, int]:
         return {}
 
 
+@pytest.mark.extended
 def test_each_instance_answers_for_all_partitions(
     application: Application, spark: SparkSession, tmp_path: Path
 ) -> None:
