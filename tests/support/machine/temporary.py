@@ -12,8 +12,8 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
-#: Files of killed processes; of a `MockProcessorContext` that is not closed, which removes them at the
-#: end of its process; and the default state directory, which the programs of documentation use.
+#: Files of killed processes; of a `MockProcessorContext` that is not closed, which removes them at
+#: the end of its process; and the default state directory, which the programs in docs use.
 _EXPECTED = re.compile(
     r"(?:spark-|blockmgr-|artifacts-|liblz4-java-|snappy-|millstream-kafka-"
     r"|millstream-mock-context-).*|kafka-streams"
